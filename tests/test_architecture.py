@@ -254,7 +254,6 @@ TESTED_ELSEWHERE = {
     "cli/contact_sheet.py": "tests/cli/test_data.py: a part of the command",
     "cli/options.py": "tests/cli/test_arguments.py: over all commands",
     "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
-    "experiments/engines/asha.py": "tests/experiments/engines/test_ray.py: needs a cluster",
     "metrics/bootstrap/replicates.py": "tests/metrics/test_intervals.py: replicates are seen in intervals",
     "metrics/logits.py": "tests/metrics/test_proper.py: checks of the proper scores' arguments",
     "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",

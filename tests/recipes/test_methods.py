@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.experiments import Study, contenders_of
 from calibrant.experiments.tables.cells import parse_column
-from calibrant.experiments.tables.recipe_tables import columns_of
+from calibrant.experiments.tables.summaries import columns_of
 from calibrant.losses import describe
 from calibrant.recipes import names
 from calibrant.training import TUNED_FOR, load, load_method

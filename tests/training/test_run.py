@@ -4,7 +4,8 @@ import pytest
 
 from calibrant.data import read
 from calibrant.data.text import tokens
-from calibrant.training import load, load_model, train
+from calibrant.training import Task, load, load_model, train
+from calibrant.training.classification import Classification
 from calibrant.training.recipe import check_recipe
 from tests.helpers import recipe_data
 
@@ -43,3 +44,15 @@ def test_mixing_is_refused_where_it_would_do_nothing(name, tmp_path):
     data = recipe_data.written(recipe.data.layout, tmp_path / "data")
     with pytest.raises(ValueError, match=r"mixing is for data of images with one class each, and .* train is not"):
         train(recipe, tmp_path / "run", data=str(data))
+
+
+def test_a_task_says_everything_that_the_loop_asks():
+    asked = {"check", "evaluate", "loss", "model", "parts", "pipeline", "rehearse", "remember", "terms", "validate"}
+    assert Task.__abstractmethods__ == asked
+    with pytest.raises(TypeError):
+        Task()
+
+
+def test_samples_are_all_taken_unless_a_task_says_otherwise():
+    sets = object()
+    assert Classification().select(sets) is sets

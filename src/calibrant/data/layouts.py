@@ -24,6 +24,7 @@ from calibrant._files import kind_of
 from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError, folders_in
+from calibrant.data.readers._annotations import shown
 
 #: How far below the given folder a layout is looked for: archives bring their own top folders.
 DEPTH = 2
@@ -218,9 +219,9 @@ def _check_option(what: str, hint: Any, value: Any) -> Any:
     try:
         TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
     except ValidationError as error:
-        raise ValueError(f"{what} must be {_in_words(hint)}, got {_brief(value)}") from error
+        raise ValueError(f"{what} must be {_in_words(hint)}, got {shown(value)}") from error
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise ValueError(f"{what} must be below 2**63, got {_brief(value)}")
+        raise ValueError(f"{what} must be below 2**63, got {shown(value)}")
     if isinstance(value, float) and not np.isfinite(value):
         raise ValueError(f"{what} must be a finite number, got {value}")
     return value
@@ -238,10 +239,3 @@ def _in_words(hint: Any) -> str:
     if origin is not None and issubclass(origin, Collection):
         return "a list of texts" if arguments[0] is str else f"a list with some of {_in_words(arguments[0])}"
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _brief(value: Any) -> str:
-    try:
-        return printable(repr(value), 80)
-    except (ValueError, RecursionError):  # of numbers with thousands of digits, and of lists in lists in lists
-        return f"a {type(value).__name__}"

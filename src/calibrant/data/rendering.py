@@ -38,9 +38,9 @@ def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
     """For ``open``: let a JPEG be decoded at a fraction of its size if the view keeps `_SPARE` pixels per pixel."""
 
     def draft(image: Image.Image) -> None:
-        wanted = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
-        if wanted < 1.0 and image.format == "JPEG":
-            image.draft(None, (math.ceil(image.width * wanted), math.ceil(image.height * wanted)))
+        scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
+        if scale < 1.0 and image.format == "JPEG":
+            image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
 
     return draft
 

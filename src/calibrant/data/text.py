@@ -158,18 +158,18 @@ def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, see
         ValueError: A line with more or fewer numbers, or with something that is not a finite number; it names the line.
     """
     path = Path(path)
-    wanted = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
+    indices = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
     values = np.random.default_rng(seed).standard_normal((len(vocabulary), dimensions)).astype(np.float32)
     is_filled = np.zeros(len(vocabulary), dtype=bool)
     with open_file(path) as file:
         for number, (word, fields) in enumerate(_glove_lines(file, path, dimensions), start=1):
-            i = wanted.get(word)
+            i = indices.get(word)
             if i is not None and not is_filled[i]:
                 values[i], is_filled[i] = _floats(fields, path, number), True
     if is_filled.any():
         values[~is_filled] *= values[is_filled].std()
     values[0] = 0.0
-    return Vectors(values, float(is_filled.sum() / len(wanted)) if wanted else 0.0)
+    return Vectors(values, float(is_filled.sum() / len(indices)) if indices else 0.0)
 
 
 def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple[bytes, list[bytes]]]:

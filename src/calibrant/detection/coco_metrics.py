@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from calibrant._imports import need
 from calibrant.data import Boxes, Dataset
-from calibrant.detection.geometry import is_object
 from calibrant.metrics import DETECTION
 
 
@@ -69,6 +68,11 @@ def coco_metrics(dataset: Dataset, detected: Sequence[Detected]) -> dict[str, fl
         evaluation.summarize()
     values = (float(value) for value in evaluation.stats)
     return {name: math.nan if value < 0 else value for name, value in zip(DETECTION, values, strict=True)}
+
+
+def is_object(boxes: Boxes) -> NDArray[np.bool_]:
+    """Which boxes [M] are objects of a class: those of no class, and those without area, are not."""
+    return (boxes.labels >= 0) & (boxes.areas > 0)
 
 
 def _index(dataset: Dataset, annotations: list[dict[str, Any]]) -> Any:

@@ -164,15 +164,15 @@ def _state_of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
     _torchvision.ensure()
     from torchvision import models
 
-    wanted, available = weights.removeprefix(TORCHVISION), {w.name: w for w in models.get_model_weights(name)}
-    if wanted not in available:
-        raise ValueError(f"torchvision has no weights {wanted!r} for {name}: expected one of {', '.join(available)}")
+    own_name, available = weights.removeprefix(TORCHVISION), {w.name: w for w in models.get_model_weights(name)}
+    if own_name not in available:
+        raise ValueError(f"torchvision has no weights {own_name!r} for {name}: expected one of {', '.join(available)}")
     try:
         with refuse_pickles(), contextlib.redirect_stdout(sys.stderr):  # torch.hub prints what it downloads
             # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
-            state: dict[str, Tensor] = models.get_model(name, weights=available[wanted]).state_dict()
+            state: dict[str, Tensor] = models.get_model(name, weights=available[own_name]).state_dict()
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"torchvision's weights {wanted!r} could not be loaded ({one_line(error)})") from None
+        raise ValueError(f"torchvision's weights {own_name!r} could not be loaded ({one_line(error)})") from None
     return {key: value for key, value in state.items() if not key.startswith("aux_classifier.")}
 
 

@@ -6,20 +6,21 @@ from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, tr
 from calibrant.training.distributed import make_fabric
 from calibrant.training.finished_run import (
     ImagePrediction,
+    LastEpoch,
     OpenedRun,
     example_inputs,
+    last_epoch,
     load_model,
     open_run,
     predict_image,
     predict_run,
 )
 from calibrant.training.forward import evaluating, rehearse
-from calibrant.training.last_epoch import LastEpoch, last_epoch
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
-from calibrant.training.run import Run, dtype_of, prepare_run, unwrap
+from calibrant.training.run import EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
 from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment
 from calibrant.training.settings import (
     LARGEST_SEED,
@@ -32,7 +33,6 @@ from calibrant.training.settings import (
     SetName,
 )
 from calibrant.training.step import DivergedError
-from calibrant.training.task import EventLog, MicroBatch, Task
 
 __all__ = [
     "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_mean", "predict_run", "train",

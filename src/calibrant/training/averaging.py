@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from torch import Tensor, nn
 
 from calibrant._validation import whole
@@ -91,7 +92,7 @@ def predict_mean(
     total = np.empty(0)
     for folder in folders:
         member = predict_run(folder, wrap=wrap, **options)
-        log_probabilities = _log_softmax(np.asarray(member.logits, np.float64))
+        log_probabilities = log_softmax(np.asarray(member.logits, np.float64), axis=1)
         if first is None:
             first, total = member, log_probabilities
             continue
@@ -106,11 +107,6 @@ def predict_mean(
         total - math.log(len(folders)), first.labels, ids=first.ids, objectness=first.objectness,
         groups=first.groups or None, class_names=first.class_names, **facts,
     )  # fmt: skip
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
 
 
 def _why_not_the_same(first: Predictions, second: Predictions) -> str | None:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import forward, inputs_and_target, rehearse
-from calibrant.training.masks import labels_at
+from calibrant.training.forward import forward, inputs_and_target, labels_at, rehearse
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -19,10 +18,9 @@ from calibrant.training.prediction import (
     predict_dataset,
 )
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run, make_model, unwrap
+from calibrant.training.run import EventLog, MicroBatch, Run, Task, make_model, unwrap
 from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
 from calibrant.training.step import DivergedError
-from calibrant.training.task import EventLog, MicroBatch, Task
 
 
 class Classification(Task):

@@ -115,8 +115,8 @@ _AFTER_READING = {
 
 def read_alike(first: Recipe, second: Recipe) -> bool:
     """Whether `load_sets` gives the same for two recipes."""
-    one, other = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
-    return one == other and (first.seed == second.seed or not first.data.resample)
+    data, other = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
+    return data == other and (first.seed == second.seed or not first.data.resample)
 
 
 def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:

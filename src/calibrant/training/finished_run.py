@@ -1,8 +1,8 @@
-"""A finished run: its network with what it was trained on, and its logits on a split or on one image."""
+"""A finished run: its network and data, its logits on a split or on one image, and its last epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent
 from calibrant._validation import did_you_mean, listing
-from calibrant.data import Dataset
+from calibrant.data import Batches, Dataset
+from calibrant.losses import Loss
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
-from calibrant.training.checkpoints import restore_network
+from calibrant.training import checkpoints
+from calibrant.training.checkpoints import LOSS, NETWORK, restore_network
 from calibrant.training.datasets import (
     Sets,
     align_classes,
@@ -254,3 +256,64 @@ def index_of(ids: Sequence[str], image: str, title: str) -> int:
         raise ValueError(f"{title}: {len(ends)} images end with {image!r}: {listing([ids[k] for k in ends], 3)}")
     hint = did_you_mean(image, [Path(name).stem for name in ids]) or f"; there are {listing(list(ids), 3)}"
     raise ValueError(f"{title} has no image {image!r}{hint}")
+
+
+@dataclass(frozen=True)
+class LastEpoch:
+    """What the loss of a run saw last.
+
+    Attributes:
+        loss: With the memory that the checkpoint holds.
+        logits: Logits of the training samples ``[N, C]``, by the network of the last checkpoint, without augmentation.
+        labels: Their classes ``[N]``.
+        order: Batches of the last epoch: numbers of samples.
+    """
+
+    loss: Loss
+    logits: Tensor
+    labels: Tensor
+    order: tuple[Tensor, ...]
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Logits, labels and numbers of the samples of each batch."""
+        for ids in self.order:
+            yield self.logits[ids], self.labels[ids], ids
+
+
+def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
+    """Read the last checkpoint of a run, and predict the samples that it was trained on.
+
+    Losses that remember samples know them by their numbers in the training set, so both are read together. A model that
+    is neither Calibrant's, torchvision's nor timm's is refused.
+
+    Args:
+        folder: The run folder.
+        data: Where the data lies, if not where the run's recipe says.
+    """
+    run_folder = RunFolder(folder)
+    recipe = run_folder.recipe()
+    require_trust(recipe.model.name, recipe.model.options, False)
+    path = run_folder / LAST
+    if not path.exists():
+        raise ValueError(f"{run_folder.path}: there is no {LAST}; the loss's memory is in it")
+    sets = load_sets(recipe, data)
+    if sets.train.masks is not None:
+        raise ValueError(f"{run_folder.path}: the last epoch is read of data with one class per sample, not of masks")
+    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, filled=True)
+    loss = recipe.build_loss(sets.train.ignore_index)
+    like = {NETWORK: model.state_dict(), LOSS: loss.state_dict()}
+    parts, plain = checkpoints.load(path, like, longest=len(sets.train))
+    checkpoints.restore_module(model, parts[NETWORK], path)
+    checkpoints.restore_module(loss, parts[LOSS], path)
+    device = make_fabric(recipe, "auto", 1, 1).device
+    predictions = predict_dataset(recipe, model.to(device), sets.train, device)
+    batches = Batches(
+        len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last
+    )
+    batches.epoch = max(0, checkpoints.read_state(plain, path).epoch - 1)
+    return LastEpoch(
+        loss,
+        torch.tensor(predictions.logits),
+        torch.tensor(predictions.labels),
+        tuple(torch.tensor([position for _, position in batch]) for batch in batches),
+    )

@@ -27,10 +27,9 @@ from calibrant.training.datasets import Sets, load_sets
 from calibrant.training.distributed import ending_together, make_fabric
 from calibrant.training.forward import memory_errors
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run, prepare_run, restore_run, save_run, unwrap
+from calibrant.training.run import EventLog, Run, Task, prepare_run, restore_run, save_run, unwrap
 from calibrant.training.run_folder import BEST, LAST, MODEL, RESULT, RunFolder
 from calibrant.training.step import check_weights, in_any_process, step
-from calibrant.training.task import EventLog, Task
 
 #: What every step gives; with some of them come the terms of the loss, and those are logged.
 _EVERY_STEP = {"loss", "rate", "step", "epoch", "gradient_norm"}

@@ -18,8 +18,14 @@ from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, 
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.predictions import Predictions
 from calibrant.training.datasets import evaluation_pipeline, labelled
-from calibrant.training.forward import evaluating, forward
-from calibrant.training.masks import excluded_label, labels_at, without_class, without_interpolation
+from calibrant.training.forward import (
+    evaluating,
+    excluded_label,
+    forward,
+    labels_at,
+    without_class,
+    without_interpolation,
+)
 from calibrant.training.recipe import Recipe
 
 #: Logits of whole images are kept in memory up to this many bytes.

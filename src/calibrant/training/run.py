@@ -1,13 +1,17 @@
-"""What a run is made of: model, loss, optimiser and progress, as a recipe or a checkpoint gives them."""
+"""What a run is made of: model, loss, optimiser and progress, as a recipe or a checkpoint gives them.
+
+Its task is all in which classification and detection differ, so that one loop trains both.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +20,7 @@ from torch.optim import Optimizer
 
 from calibrant._files import nulls_as_nan
 from calibrant._imports import need
-from calibrant.data import Batches, Pipeline
+from calibrant.data import Batch, Batches, Dataset, Pipeline
 from calibrant.losses import Loss
 from calibrant.metrics import describe
 from calibrant.models import TIMM, build
@@ -26,7 +30,67 @@ from calibrant.training.datasets import Sets
 from calibrant.training.recipe import Recipe
 from calibrant.training.records import State
 from calibrant.training.run_folder import BEST, LAST, RunFolder
-from calibrant.training.task import Task
+
+#: Called with an event of a run ("start", "step", "epoch", "checkpoint", "predicting", "predicted", "finished already")
+#: and its numbers.
+EventLog = Callable[[str, Mapping[str, Any]], None]
+
+
+class MicroBatch(NamedTuple):
+    """A micro-batch, and its weight in the mean over the batch of all processes."""
+
+    inputs: Any
+    target: Any
+    ids: Tensor
+    weight: float
+
+
+class Task(ABC):
+    """Model, batches, loss and evaluation of a kind of run; it holds nothing that changes during a run."""
+
+    def select(self, sets: Sets) -> Sets:
+        """The samples of each set that the run is about; all if not said otherwise."""
+        return sets
+
+    @abstractmethod
+    def check(self, recipe: Recipe, sets: Sets) -> None:
+        """Raise a ValueError if recipe and data do not fit, before anything is made or written."""
+
+    @abstractmethod
+    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+        """The network, from the recipe's seed or weights."""
+
+    @abstractmethod
+    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
+        """Training data as batches."""
+
+    @abstractmethod
+    def rehearse(self, run: Run) -> None:
+        """Raise a ValueError unless the model takes the data and gives what the loss needs."""
+
+    @abstractmethod
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
+        """The micro-batches of a step, each with its weight."""
+
+    @abstractmethod
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Any]:
+        """The share of a part in the loss, None if it has none, and what the terms are computed from."""
+
+    @abstractmethod
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
+        """The terms of the loss of a part, for the log."""
+
+    @abstractmethod
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
+        """Tell a loss with a memory what was predicted."""
+
+    @abstractmethod
+    def validate(self, run: Run, val: Dataset) -> dict[str, float]:
+        """Metrics after an epoch; every process calls it."""
+
+    @abstractmethod
+    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+        """Metrics of every set at the end, by the first process, which writes what was predicted to the folder."""
 
 
 @dataclass

@@ -13,8 +13,7 @@ from torch import Tensor
 from calibrant.data import Batch
 from calibrant.training.forward import memory_errors
 from calibrant.training.optimisers import climbed, set_rate
-from calibrant.training.run import Run, unwrap
-from calibrant.training.task import MicroBatch
+from calibrant.training.run import MicroBatch, Run, unwrap
 
 #: The terms of the loss are computed for the log once in this many steps.
 TERMS_EVERY = 25

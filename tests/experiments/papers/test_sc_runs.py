@@ -32,7 +32,7 @@ def test_runs_of_other_methods_are_refused(bench):
     with pytest.raises(
         ValueError, match=r"drawn from runs of 'ce' and 'ls, alpha=0.2', and the runs given are of ce, ls"
     ):
-        sc_runs.smoothing_runs(bench, "sc_imagenet_resnet50", wanted=["ls, alpha=0.9"])
+        sc_runs.smoothing_runs(bench, "sc_imagenet_resnet50", methods=["ls, alpha=0.9"])
 
 
 def test_runs_without_a_shifted_set_are_refused(tmp_path):

@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from calibrant.experiments.papers import Workbench
+from calibrant.experiments.papers.workbench import existing_runs, is_of, method_of
 from calibrant.predictions import Predictions
+from calibrant.training import check_recipe, load, replaced
 
 METHODS = {"ce": {}, "ls, alpha=0.3": {"loss": {"name": "ls", "alpha": 0.3}}}
 
@@ -32,3 +36,50 @@ def test_finished_runs_are_taken_by_the_method_that_they_are(bench):
 def test_a_folder_that_is_no_run_is_refused(bench, tmp_path):
     with pytest.raises(ValueError, match="neither the folder of a finished run nor that of a comparison"):
         Workbench(tmp_path, small=True, runs=[tmp_path]).run("sc_cifar10_resnet20", methods=METHODS)
+
+
+def test_of_methods_with_the_same_loss_it_is_the_one_that_agrees_in_the_rest():
+    plain = {
+        "data": {"layout": "scenes"},
+        "model": {"name": "mlp"},
+        "methods": {
+            "ce": {"loss": {"name": "ce"}},
+            "ce, large": {"loss": {"name": "ce"}, "model": {"name": "resnet20"}},
+            "ce on 85%": {"loss": {"name": "ce"}, "data": {"hold_out": {"fraction": 0.15}}},
+            "ls": {"loss": {"name": "ls", "alpha": 0.05}},
+        },
+    }
+    recipe = check_recipe(plain, "here")
+    run = replaced(recipe, {"loss": {"name": "ce"}, "training.epochs": 3, "methods": {}})
+    assert method_of(recipe, run) == "ce"
+    assert method_of(recipe, replaced(run, {"model.name": "resnet20"})) == "ce, large"
+    assert method_of(recipe, replaced(run, {"data.hold_out": {"fraction": 0.15}})) == "ce on 85%"
+    assert method_of(recipe, replaced(run, {"loss": {"name": "ls"}})) == "ls"  # 0.05 is its default
+    assert method_of(recipe, replaced(run, {"loss": {"name": "ls", "alpha": 0.4}})) is None
+    assert method_of(recipe, replaced(run, {"targets.name": "adaptive"})) is None
+
+
+def test_runs_of_a_search_are_not_taken_for_tested_ones(bench):
+    recipe = load("sc_cifar10_resnet20")
+    made = replace(bench, seeds=(0,)).run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",))
+    folder = made.folder("ce").path.parents[1]
+    planned = check_recipe(recipe.model_dump(mode="json") | {"methods": METHODS, "tables": {}, "expected": []}, "here")
+    results, folders = existing_runs(planned, [folder])
+    assert set(results.column("stage")) == {"final"}
+    assert set(results.column("tuned_for")) == {"ece"}
+    assert {name: run[0].path.name for name, run in folders.items()} == {
+        name: run[0].path.name for name, run in made.folders.items()
+    }
+    for name in METHODS:
+        chosen = {"method": name, "set": "test", "posthoc": "none", "metric": "nll"}
+        assert results.by_seed(**chosen) == made.results.by_seed(stage="final", **chosen)
+
+
+def test_runs_are_of_a_recipe_with_their_data_and_network(bench):
+    made = replace(bench, seeds=(0,)).run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",))
+    paths = [made.folder("ce").path]
+    assert not is_of(load("sc_cifar10_resnet20"), paths)
+    small = check_recipe({"data": {"layout": "scenes"}, "model": {"name": "mlp"}}, "here")
+    assert is_of(small, paths)
+    with pytest.raises(ValueError, match="neither the folder of a finished run nor that of a comparison"):
+        is_of(small, [paths[0].parent])

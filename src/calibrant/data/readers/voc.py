@@ -14,18 +14,29 @@ split.
 
 A mask is a palette image whose indices are the labels: 0 background, 1..20 the classes, 255 (the rim) ignored. With
 SBD there is a split ``"train_aug"`` of 10,582 images: by ``SegmentationClassAug`` and ``train_aug.txt``, or by SBD's
-own files in a folder ``SBD``, from which the list follows.
+own files (the Semantic Boundaries Dataset: masks of 11,355 more of VOC's images, in MATLAB files), from which the list
+follows: the images of SBD's two lists and of VOC's ``train``, without VOC's ``val``. Where both have a mask, VOC's own
+is taken. SBD is looked for inside the VOC folder, as ``SBD`` or as its archive unpacks (``benchmark_RELEASE/dataset``):
+
+    cls/<stem>.mat   train.txt   val.txt
 
 torchvision's readers know only VOC's own years, and check neither names nor values.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from calibrant.data.boxes import Integers
 from calibrant.data.dataset import ALIKE, Dataset, Findings
 from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.readers._annotations import Annotation, parse_annotation
@@ -41,8 +52,7 @@ from calibrant.data.readers._folder import (
     reason,
     stem,
 )
-from calibrant.data.readers._sbd import SbdMaskFiles, augmented_stems, mask_of, sbd_folder
-from calibrant.data.readers.segmentation import IGNORED, label_table, mask_dataset
+from calibrant.data.readers.segmentation import IGNORED, MaskFiles, label_table, mask_dataset
 
 # fmt: off
 CLASSES = (
@@ -51,6 +61,9 @@ CLASSES = (
 )
 # fmt: on
 _LISTS = "ImageSets/Main"
+_SBD_FOLDERS = ("SBD", "benchmark_RELEASE/dataset")
+#: Bytes of the largest MATLAB file that is opened: those of SBD have some ten thousand.
+_LARGEST_MATLAB = 2**24
 _ALL = ("all",)
 _XML = frozenset({".xml"})
 _VOC = re.compile(r"VOC(20\d\d)?")
@@ -244,7 +257,7 @@ def _mask_splits(root: Path) -> tuple[str, ...]:
         if (root / "SegmentationClass").is_dir() and (root / _MASK_LISTS / f"{split}.txt").is_file()
     ]
     has_list = (root / _MASK_LISTS / f"{_AUGMENTED}.txt").is_file() and (root / "SegmentationClassAug").is_dir()
-    return (*splits, _AUGMENTED) if has_list or ({"train", "val"} <= {*splits} and sbd_folder(root)) else tuple(splits)
+    return (*splits, _AUGMENTED) if has_list or ({"train", "val"} <= {*splits} and _sbd_folder(root)) else tuple(splits)
 
 
 @reader(
@@ -268,16 +281,80 @@ def voc_segmentation(folder: DataFolder) -> Dataset:
 def _mask_pairs(folder: DataFolder) -> Iterator[tuple[str, str]]:
     """Pairs of names; a line is a stem, or (in some copies of train_aug.txt) the two paths."""
     is_augmented = folder.split == _AUGMENTED
-    sbd = sbd_folder(folder.root) if is_augmented else None
+    sbd = _sbd_folder(folder.root) if is_augmented else None
     source = f"{_MASK_LISTS}/{folder.split}.txt"
     if is_augmented and sbd is not None and not (folder.root / source).is_file():
-        for name in augmented_stems(folder, sbd, _MASK_LISTS):
-            yield f"JPEGImages/{name}.jpg", mask_of(folder.root, name, sbd)
+        for name in _augmented_stems(folder, sbd, _MASK_LISTS):
+            yield f"JPEGImages/{name}.jpg", _mask_of(folder.root, name, sbd)
         return
     for line in folder.lines(source):
         names = [name.lstrip("/") for name in line.split()]
         if len(names) == 1:
-            mask = mask_of(folder.root, names[0], sbd) if is_augmented else f"SegmentationClass/{names[0]}.png"
+            mask = _mask_of(folder.root, names[0], sbd) if is_augmented else f"SegmentationClass/{names[0]}.png"
             yield f"JPEGImages/{names[0]}.jpg", mask
         elif names:
             yield names[0], names[1]
+
+
+def _sbd_folder(root: Path) -> str | None:
+    """SBD's folder inside a VOC folder, if it is there with masks and lists."""
+    for name in _SBD_FOLDERS:
+        if (root / name / "cls").is_dir() and all((root / name / f"{s}.txt").is_file() for s in ("train", "val")):
+            return name
+    return None
+
+
+def _augmented_stems(folder: DataFolder, sbd: str, lists: str) -> list[str]:
+    """VOC's training images, then those of SBD that are in neither of VOC's two lists."""
+    own, held_out = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
+    more = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
+    voc_stems = {*own, *held_out}
+    return [*own, *(stem for stem in more if stem not in voc_stems)]
+
+
+def _stems(folder: DataFolder, source: str) -> list[str]:
+    return [line.split()[0] for line in folder.lines(source) if line.strip()]
+
+
+def _mask_of(root: Path, stem: str, sbd: str | None) -> str:
+    """The file of a mask: the one of the augmented folder, VOC's own, or SBD's."""
+    for name in (f"SegmentationClassAug/{stem}.png", f"SegmentationClass/{stem}.png"):
+        if sbd is None or os.path.isfile(root / name):
+            return name
+    return f"{sbd}/cls/{stem}.mat"
+
+
+@dataclass(frozen=True, eq=False)
+class SbdMaskFiles(MaskFiles):
+    """Masks in image files and in SBD's MATLAB files."""
+
+    def take(self, indices: Integers) -> SbdMaskFiles:
+        """Some of the samples, in the order of ``indices``."""
+        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))
+
+    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
+        """The mask."""
+        path = self.path(index)
+        if path.suffix != ".mat":
+            return super().open(index, draft)
+        stored = Image.fromarray(_segmentation(path))
+        return Image.fromarray(self.labels(stored, path))
+
+
+def _segmentation(path: Path) -> NDArray[np.uint8]:
+    """``GTcls.Segmentation`` of a MATLAB file."""
+    from scipy.io import loadmat  # here, because few need it
+
+    if path.stat().st_size > _LARGEST_MATLAB:
+        raise UnreadableError(
+            f"{path}: a mask of SBD has at most {_LARGEST_MATLAB:,} bytes, got {path.stat().st_size:,}"
+        )
+    try:
+        labels = loadmat(path, variable_names=["GTcls"])["GTcls"]["Segmentation"][0, 0]
+    except OSError:
+        raise
+    except Exception as error:  # whatever a damaged file makes SciPy raise
+        raise UnreadableError(f"{path}: not a mask of SBD (GTcls.Segmentation in a MATLAB file)") from error
+    if not isinstance(labels, np.ndarray) or labels.dtype != np.uint8 or labels.ndim != 2:
+        raise UnreadableError(f"{path}: GTcls.Segmentation must be an array of 8-bit labels [H, W]")
+    return np.ascontiguousarray(labels)

@@ -20,7 +20,7 @@ from calibrant.experiments.comparison.page import PAGE
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.tables.cells import Column, Table
 from calibrant.experiments.tables.formats import write_table
-from calibrant.experiments.tables.recipe_tables import recipe_table
+from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.metrics import DETECTION
 from calibrant.report import PaperPart, write_paper_page
 from calibrant.training import EventLog, Recipe, RunFolder, train
@@ -116,9 +116,9 @@ def detector_tables(results: Results, recipe: Recipe, reference: str | None) -> 
     for number in recipe.tables:
         if (table := recipe_table(results, recipe, number)).rows:
             pages[f"table-{number}"] = table
-    beside = tables.expected(results, recipe)
-    if any(line.cells[1] for line in beside.rows):
-        pages["expected"] = beside
+    expected = tables.expected(results, recipe)
+    if any(line.cells[1] for line in expected.rows):
+        pages["expected"] = expected
     return pages
 
 

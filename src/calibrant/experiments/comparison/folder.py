@@ -140,11 +140,13 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
 
 
 def _by_samples(study: Study) -> dict[str, list[Recipe]]:
-    """The recipes of a study's methods, with the first settings and seed of each, by the samples that they read."""
+    """The recipes of a study's methods, with the first settings and seed of each, by a key of the samples they read."""
     recipes: dict[str, list[Recipe]] = {}
     for label in study.methods:
         recipe = study.final(label, study.candidates(label)[0], study.seeds[0], "").recipe
-        recipes.setdefault(_samples_key(recipe), []).append(recipe)
+        plain = recipe.data.model_dump(mode="json", include=_SAMPLES)
+        key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+        recipes.setdefault(key, []).append(recipe)
     return recipes
 
 
@@ -188,12 +190,6 @@ def _is_embedded(recipe: Recipe, data: str | None) -> bool:
     layout, readers = recipe.data.layout, layouts()
     is_embedded = layout in readers and bool(readers[layout].splits(Path(layout)))
     return is_embedded and not (data or recipe.data.path)
-
-
-def _samples_key(recipe: Recipe) -> str:
-    """A name for the settings of a recipe that decide which samples there are."""
-    plain = recipe.data.model_dump(mode="json", include=_SAMPLES)
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _checksum(sets: Sets) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from calibrant.experiments.results.evaluation import flat
 from calibrant.experiments.tables import Column, Table
 from calibrant.experiments.tables.cells import cell_of
 from calibrant.experiments.tables.formats import FORMATS, write_table
-from calibrant.experiments.tables.labels import RowSource, enumerate_words, sources
-from calibrant.experiments.tables.recipe_tables import recipe_table
+from calibrant.experiments.tables.labels import enumerate_words, sources
+from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.experiments.tables.verdict import judge_methods
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
@@ -165,7 +165,7 @@ def _remove_stale(folder: Path, names: Collection[str]) -> None:
 def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[str, Any]:
     """What the page shows, as plain values."""
     study, results = comparison.study, comparison.results
-    machine = environment()
+    machine, figures = environment(), _figures(comparison)
     runs = {run.key for run in comparison.planned}
     done = set(results.column("run"))
     lead = [
@@ -187,11 +187,11 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
             ],
             "methods": {method.name: title_of(method.name) for method in study.methods.values()},
             "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
-            "reliability": list(_reliability(comparison)),
-            "curves": list(_curves(comparison)),
-            "scatter": list(_scatter(comparison)),
+            "reliability": figures["reliability"],
+            "curves": figures["curves"],
+            "scatter": figures["scatter"],
             "ablation": list(_ablation(comparison)),
-            "training": list(_training(comparison)),
+            "training": figures["training"],
             "failures": [
                 {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
             ],
@@ -214,44 +214,47 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], RowSource]]:
-    """What the figures show: the rows of the tables, by name and method."""
+def _figures(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
+    """What the figures show of every row of the tables: bins, risk over coverage, points by seed, curves by epoch."""
+    figures: dict[str, list[dict[str, Any]]] = {"reliability": [], "curves": [], "scatter": [], "training": []}
     several = len(comparison.study.tune) > 1
     for source in sources(comparison.results):
         tuned = f", tuned for {source.tuned_for}" if several and source.targets else ""
-        yield {"name": source.name + tuned, "method": source.name}, source
-
-
-def _sketch(comparison: Comparison, source: RowSource) -> ConfidenceSketch:
-    """One sketch of the test predictions of all runs of a row."""
-    sketch = ConfidenceSketch()
-    for run in source.rows.column("run"):
-        data = flat(Predictions.open(comparison.folder / RUNS / run / "test.npz"))
-        sketch.update(data.logits, data.labels)
-    return sketch
-
-
-def _reliability(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for names, source in rows_of(comparison):
+        names = {"name": source.name + tuned, "method": source.name}
         means = {
             word: cell.mean
             for word, metric in (("accuracy", "accuracy"), ("confidence", "mean_confidence"), ("ece", "ece"))
             if (cell := cell_of(source.values(Column(metric)).values())) is not None
         }
-        yield {**names, **means, "bins": reliability_series(_sketch(comparison, source).summary(), 0.95)}
-
-
-def _curves(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for names, source in rows_of(comparison):
-        curve = _sketch(comparison, source).summary().risk_coverage_curve()
+        folders = [RunFolder(comparison.folder / RUNS / run) for run in source.rows.column("run")]
+        sketch = ConfidenceSketch()
+        for folder in folders:
+            data = flat(Predictions.open(folder / "test.npz"))
+            sketch.update(data.logits, data.labels)
+        summary = sketch.summary()
+        figures["reliability"].append({**names, **means, "bins": reliability_series(summary, 0.95)})
+        curve = summary.risk_coverage_curve()
         at = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, POINTS)).clip(max=len(curve.coverage) - 1))
-        yield {**names, "coverage": curve.coverage[at], "risk": curve.risk[at]}
-
-
-def _scatter(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for names, source in rows_of(comparison):
+        figures["curves"].append({**names, "coverage": curve.coverage[at], "risk": curve.risk[at]})
         accuracy, ece = (source.values(Column(metric)) for metric in ("accuracy", "ece"))
-        yield {**names, "points": [[accuracy[seed], ece[seed]] for seed in accuracy]}
+        figures["scatter"].append({**names, "points": [[accuracy[seed], ece[seed]] for seed in accuracy]})
+        histories = [folder.result()["history"] for folder in folders]
+        figures["training"] += [{**names, **curves} for curves in _epochs(histories)]
+    return figures
+
+
+def _epochs(histories: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Validation numbers over the epochs, where every run has them."""
+    for metric in ("val_accuracy", "val_ece"):
+        curves = [[entry.get(metric) for entry in history] for history in histories]
+        if not curves or any(None in curve or not curve for curve in curves):
+            continue
+        shortest = min(map(len, curves))
+        values = np.array([curve[:shortest] for curve in curves])
+        yield {
+            "metric": metric, "epochs": list(range(1, shortest + 1)), "mean": values.mean(0), "low": values.min(0),
+            "high": values.max(0),
+        }  # fmt: skip
 
 
 def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
@@ -268,23 +271,3 @@ def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
             if len(points) > 1:
                 curve = [[p.value, p.mean, None if math.isnan(p.std) else p.std, p.runs] for p in points]
                 yield {"name": label, "method": label, "parameter": parameter, "metric": "val_ece", "points": curve}
-
-
-def _training(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Validation numbers over the epochs, where runs have any."""
-    for names, source in rows_of(comparison):
-        histories = [_history(comparison.folder / RUNS / run) for run in source.rows.column("run")]
-        for metric in ("accuracy", "ece"):
-            curves = [[entry.get(f"val_{metric}") for entry in history] for history in histories]
-            if not curves or any(None in curve or not curve for curve in curves):
-                continue
-            shortest = min(map(len, curves))
-            values = np.array([curve[:shortest] for curve in curves])
-            yield {
-                **names, "metric": f"val_{metric}", "epochs": list(range(1, shortest + 1)), "mean": values.mean(0),
-                "low": values.min(0), "high": values.max(0),
-            }  # fmt: skip
-
-
-def _history(folder: Path) -> list[dict[str, Any]]:
-    return list(RunFolder(folder).result()["history"])

@@ -18,9 +18,8 @@ from calibrant.experiments.engines.job import Job, Stage
 from calibrant.experiments.engines.local import Engine, Local
 from calibrant.experiments.plan.study import PlannedRun, Scores, Study, first_candidates, search, trials_of
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.results.evaluation import numbers
-from calibrant.experiments.results.paper_metrics import more_numbers
-from calibrant.experiments.tables.recipe_tables import columns_of
+from calibrant.experiments.results.evaluation import more_numbers, numbers
+from calibrant.experiments.tables.summaries import columns_of
 from calibrant.models import require_trust
 from calibrant.training import RunFolder, make_fabric
 
@@ -114,7 +113,9 @@ def compare(
         """Make runs that are not on disk yet; the validation numbers of all that have some."""
         runs.extend(planned)
         jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, run.title, trust_code) for run in planned}
-        missing = [job for job in jobs.values() if not job.is_done and (retry or not _is_lasting(job))]
+        missing = [
+            job for job in jobs.values() if not job.is_done and (retry or not (job.failure or {}).get("lasting"))
+        ]
         if planned:
             later = "" if planned[0].stage == "final" else f", up to {study.most_finals} runs to follow"
             stage = Stage(_STAGES[planned[0].stage] + later, len(jobs), len(missing), progress)
@@ -152,11 +153,6 @@ def _claim(study: Study, folder: Path, data: str | None, engine: Engine, trust_c
     for run in first:
         RunFolder(folder / RUNS / run.key).check_run()
     claim(folder, study, record)
-
-
-def _is_lasting(job: Job) -> bool:
-    failure = job.failure
-    return failure is not None and bool(failure.get("lasting"))
 
 
 def collect(study: Study, folder: Path, planned: Sequence[PlannedRun], centre: bool | None = None) -> Comparison:

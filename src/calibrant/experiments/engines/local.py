@@ -97,7 +97,7 @@ class Local:
         stage.end(job)
 
     def _stop(self) -> None:
-        """Let the runs that are left save what they have, and end."""
+        """Let the remaining runs save what they have, and end."""
         for _, process in self._running.values():
             if process.is_alive():
                 os.kill(process.pid, signal.SIGINT)

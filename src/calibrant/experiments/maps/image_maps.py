@@ -68,8 +68,8 @@ def _runs_of_comparison(path: Path, seed: int | None) -> dict[str, Path]:
         raise ValueError(f"{path}: the comparison has no finished runs")
     if seed is not None and seed not in seeds:
         raise ValueError(f"{path}: no run has the seed {seed}; there are {listing([str(s) for s in seeds], 10)}")
-    wanted = seeds[0] if seed is None else seed
-    return {row.method: path / RUNS / row.run for row in rows if row.seed == wanted}
+    seed = seeds[0] if seed is None else seed
+    return {row.method: path / RUNS / row.run for row in rows if row.seed == seed}
 
 
 def image_maps(

@@ -10,9 +10,8 @@ import torch
 
 from calibrant._lens import lens
 from calibrant._numbers import count
-from calibrant.experiments.papers.mask_items import SMALL_NOTE
-from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.shared import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of
 from calibrant.losses import FLSD
@@ -43,7 +42,7 @@ def table3(bench: Workbench) -> Output:
 @item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4)
 def table4(bench: Workbench) -> Output:
     """PASCAL VOC without its background, as MbLS measures it."""
-    return tables_beside(bench, (_VOC,), "4", masks=True, notes=[SMALL_NOTE] if bench.small else [])
+    return tables_beside(bench, (_VOC,), "4", masks=True)
 
 
 @item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
@@ -93,7 +92,7 @@ def _share(title: str) -> Column:
 
 def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEpoch]:
     for folder in runs.folders[method].values():
-        yield last_epoch(folder.path, data=None if bench.small else bench.data)
+        yield last_epoch(folder.path, data=bench.data_path)
 
 
 def _regulariser(epoch: LastEpoch) -> Any:

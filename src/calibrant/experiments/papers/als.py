@@ -1,26 +1,67 @@
-"""Tables and figures of ALS: labels as soft as the object is small."""
+"""Tables and figures of ALS: labels as soft as the object is small.
+
+Tables 4 and 7 are of detectors on the classifiers of als_imagenet. On the paper's data the classifiers are finished
+runs, for they are trained on other data than the detectors. In small both are trained on drawn scenes, and seed by seed
+a detector has the classifier of the same seed.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
+from calibrant._arrays import Doubles
+from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
-from calibrant.experiments.papers import als_detection, als_maps
-from calibrant.experiments.papers.recipe_items import tables_beside
+from calibrant.detection import read_backbones
+from calibrant.experiments.comparison.detectors import compare_detectors, notes_on
+from calibrant.experiments.maps.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
 from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.shared import beside_of, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
-from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
-from calibrant.metrics import objectness_deviation, top_label
-from calibrant.report import draw_confidence_by_objectness, draw_peaks, new_figure
-from calibrant.training import load, load_sets
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
+from calibrant.experiments.tables.summaries import describe_runs
+from calibrant.metrics import Interval, mean_interval, objectness_deviation, top_label
+from calibrant.report import draw_activation_maps, draw_confidence_by_objectness, draw_peaks, new_figure
+from calibrant.training import Recipe, check_recipe, load, load_sets
 
-_RECIPE = "als_imagenet"
-_DETECTION = als_detection.RECIPE
+_RECIPE, _DETECTION = "als_imagenet", "als_detection_coco"
 #: The shares of the image that the objects of the pictures in Fig. 3 cover, as near as the test images have them.
 _SIZES = (0.15, 0.4, 0.7)
 _BINS = 10
+#: The columns of Fig. 6-8: two baselines, and three of the paper's own; its text does not say which three.
+METHODS = ("hard", "ls", "als, beta=0.75", "als, beta=1", "als + context")
+#: In small: a network with convolutions, whose last block has 4 x 4 positions.
+CONVOLUTIONS: dict[str, Any] = {
+    "model": {"name": "small_cnn", "width": 16},
+    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
+}
+_SHOWN = 4
+_MEASURED = 500
+#: In small: a ResNet instead of a network without convolutions, and scenes that are large enough for its stages.
+CLASSIFIER: dict[str, Any] = {
+    "model": {"name": "small_resnet", "width": 8},
+    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
+}
+#: In small: what is other than in the recipe.
+DETECTOR: dict[str, Any] = {
+    "title": "drawn scenes, in small",
+    "data": {
+        "layout": "scenes",
+        "options": CLASSIFIER["data"]["options"],
+        "split_options": {"train": {"samples": 800}, "test": {"samples": 300}},
+        "train_steps": [{"step": "flip"}],
+    },
+    "model": CLASSIFIER["model"],
+    "detection": {
+        "anchors": [8, 16, 24], "frozen_stages": 0, "pooled": 4, "candidates": [200, 100], "proposals": [60, 30],
+        "regions": 16,
+    },
+    "optimiser": {"name": "adam", "rate": 2e-3},
+    "training": {"epochs": 10, "batch_size": 8},
+}  # fmt: skip
 
 
 @item("als.fig3", "Confidence follows the size of the object", recipes=(_RECIPE,), minutes=1)
@@ -48,7 +89,7 @@ def confidence_and_size(bench: Workbench) -> Output:
         Column("objectness_deviation"),
         Column("", title="Slope of confidence over object size", direction="none"),
     )
-    table = Table("Confidence and the size of the object", _behind(lines), columns, tuple(lines))
+    table = Table("Confidence and the size of the object", describe_runs(lines), columns, tuple(lines))
     notes.append("ALS, section 4.2, prints an objectness deviation of 0.24 for adaptive and 0.42 for hard labels.")
     return Output({"fig3-numbers": table}, {"fig3": figure, "fig3-images": _images(bench, runs)}, tuple(notes))
 
@@ -62,19 +103,14 @@ def _of_seed(runs: RunSet, method: str, seed: int) -> tuple[Any, Any]:
     return confidence, np.asarray(predictions.objectness, np.float64)
 
 
-def _behind(lines: list[Line]) -> str:
-    runs = max(cell.runs for line in lines for cell in line.cells if cell is not None)
-    return "One run each." if runs == 1 else f"Mean ± standard deviation over {runs} seeds."
-
-
 def _images(bench: Workbench, runs: RunSet) -> Any:
     """Images with a small, a middling and a large object, and what each method says of them."""
     methods = list(runs.folders)
     seed = min(runs.folders[methods[0]])
     first = runs.predictions(methods[0], seed)
-    test = load_sets(runs.folder(methods[0], seed).recipe(), None if bench.small else bench.data).test
+    test = load_sets(runs.folder(methods[0], seed).recipe(), bench.data_path).test
     numbers = {ident: number for number, ident in enumerate(test.ids)}
-    probabilities = {runs.label(m): _softmax(np.asarray(runs.predictions(m, seed).logits)) for m in methods}
+    probabilities = {runs.label(m): softmax(np.asarray(runs.predictions(m, seed).logits), axis=1) for m in methods}
     right = np.all([row.argmax(1) == np.asarray(first.labels) for row in probabilities.values()], axis=0)
     candidates = np.flatnonzero(right) if right.any() else np.arange(len(right))
     sizes = np.asarray(first.objectness, np.float64)
@@ -92,27 +128,94 @@ def _images(bench: Workbench, runs: RunSet) -> Any:
     return figure
 
 
-def _softmax(logits: Any) -> Any:
-    shifted = np.exp(logits - logits.max(1, keepdims=True))
-    return shifted / shifted.sum(1, keepdims=True)
-
-
 @item("als.fig6", "Where networks look, with and without the objects", recipes=(_RECIPE,), minutes=5)
 def fig6(bench: Workbench) -> Output:
     """Activation maps of images, and of the same with every object covered."""
-    return als_maps.draw_maps(bench, _RECIPE, "fig6", with_context=True)
+    return draw_maps(bench, "fig6", with_context=True)
 
 
 @item("als.fig7", "Where networks look, and what they say", recipes=(_RECIPE,), minutes=5)
 def fig7(bench: Workbench) -> Output:
     """Activation maps of images as they are."""
-    return als_maps.draw_maps(bench, _RECIPE, "fig7", with_context=False)
+    return draw_maps(bench, "fig7", with_context=False)
 
 
 @item("als.fig8", "Where networks look: more images", recipes=(_RECIPE,), minutes=5)
 def fig8(bench: Workbench) -> Output:
     """As Fig. 7, of other images."""
-    return als_maps.draw_maps(bench, _RECIPE, "fig8", with_context=False)
+    return draw_maps(bench, "fig8", with_context=False)
+
+
+def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
+    """The figure, and how much of the maps lies inside the boxes, over all seeds.
+
+    Args:
+        bench: Where the runs are from.
+        name: Name of the figure; its number is the seed of the images.
+        with_context: Also show the images with their objects covered.
+    """
+    runs = bench.run(_RECIPE, METHODS, changes=CONVOLUTIONS)
+    seed = int(name.removeprefix("fig"))
+    seeds = sorted(set.intersection(*(set(folders) for folders in runs.folders.values())))
+    if not seeds:
+        raise ValueError("the figure compares methods on the same seeds, and the runs have none in common")
+    images = ChosenImages((), _SHOWN, seed, _MEASURED, with_context)
+    first = _study(bench, runs, seeds[0], images)
+    unseen = ChosenImages((), 0, seed, _MEASURED, with_context=False)
+    studies = [first, *(_study(bench, runs, number, unseen) for number in seeds[1:])]
+    table, notes = _numbers(studies)
+    drawn = (
+        f"Maps are of seed {seeds[0]}, and images are drawn with seed {seed}. The text of the paper does not say which "
+        "three of its own methods it shows; here they are beta = 0.75, beta = 1 and + context."
+    )
+    tables = {f"{name}-numbers": table} if table is not None else {}
+    return Output(tables, {name: draw_activation_maps(first.document, first.pictures)}, (*notes, drawn, *runs.notes))
+
+
+def _study(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:
+    folders = {runs.label(method): runs.folder(method, seed).path for method in runs.folders}
+    return study_activation_maps(folders, images, data=bench.data_path)
+
+
+def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
+    """The share of the maps inside the boxes: spread over seeds, and intervals over images of their mean."""
+    first = studies[0].document
+    if not first["measured"]:
+        return None, ["The test images have no boxes, so how much of the maps lies on the objects is not known."]
+    # NaN where a seed has no map.
+    by_image = {name: np.mean([study.shares[name] for study in studies], axis=0) for name in studies[0].shares}
+    reference = next(iter(by_image))
+    lines, notes = [], []
+    for name, shares in by_image.items():
+        interval = _interval(shares)
+        change = _interval(shares - by_image[reference])
+        cells = (
+            cell_of(float(np.nanmean(study.shares[name])) for study in studies),
+            TableCell(change.low, float("nan"), len(studies), high=change.high) if name != reference else None,
+        )
+        lines.append(Line(name, "", cells))
+        words = f"{name}: {percent(interval.value)} {span(interval.low, interval.high, 'share', interval.value)}"
+        if name != reference:
+            both = [interval.value, _interval(by_image[reference]).value]
+            words += (
+                f", {difference(change.value, 'share', both)} "
+                f"{difference_span(change.low, change.high, 'share', both)} against {reference}"
+            )
+        notes.append(f"Map inside the boxes, {words}.")
+    columns = (
+        Column("", title="Map inside the boxes", unit="share", direction="high"),
+        Column("", title=f"Change against {reference}, {LEVEL:.0%} interval", kind="interval", unit="share"),
+    )
+    note = (
+        f"Mean of {len(studies)} seeds over {first['measured']} test images; intervals by the bootstrap over images, "
+        "changes paired; an interval knows nothing of other seeds. The boxes fill "
+        f"{percent(first['area'])} of the images: an even map would have as much inside."
+    )
+    return Table("How much of the maps lies inside the boxes", note, columns, tuple(lines)), notes
+
+
+def _interval(values: Doubles) -> Interval:
+    return mean_interval(values[np.isfinite(values)], level=LEVEL)
 
 
 @item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1)
@@ -141,7 +244,7 @@ def table3(bench: Workbench) -> Output:
 @item("als.table4", "Detectors on COCO, by the classifier they start from", recipes=(_DETECTION,), minutes=12)
 def table4(bench: Workbench) -> Output:
     """In small, detectors of drawn shapes."""
-    return als_detection.detection_table(bench, "4")
+    return detection_table(bench, "4")
 
 
 @item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2)
@@ -159,7 +262,7 @@ def table6(bench: Workbench) -> Output:
 @item("als.table7", "Detectors on COCO, by training set and size of object", recipes=(_DETECTION,), minutes=8)
 def table7(bench: Workbench) -> Output:
     """In small, methods that differ only in the training set are one row, and there are no large objects."""
-    return als_detection.detection_table(bench, "7")
+    return detection_table(bench, "7")
 
 
 def _stand_in(bench: Workbench) -> tuple[str, ...]:
@@ -167,3 +270,44 @@ def _stand_in(bench: Workbench) -> tuple[str, ...]:
     if not bench.small:
         return ()
     return ("In small, the set texture stands for ImageNetV2: the same objects in colours and patterns never seen.",)
+
+
+def detection_table(bench: Workbench, number: str) -> Output:
+    """A table of the recipe of detection, with the printed numbers beside.
+
+    Args:
+        bench: Where classifiers are from; its seeds are those of the detectors.
+        number: Number of the table.
+    """
+    plan = load(_DETECTION)
+    assert plan.detection is not None
+    if not bench.small and not (bench.runs and bench.data):
+        raise ValueError(
+            f"ALS, Table {number} is made from finished runs of {plan.detection.pretraining}, given with --runs, and "
+            "from the folder of COCO, given with --data; or give --small for drawn scenes"
+        )
+    rows = plan.tables[number].rows
+    classifiers = bench.run(plan.detection.pretraining, rows, changes=CLASSIFIER)
+    names = [row for row in rows if row in classifiers.folders]
+    if not names:
+        raise ValueError(f"none of the runs is a method of ALS's Table {number}: {', '.join(rows)}")
+    if bench.small:
+        plan = small_detection(plan, names)
+    texts = [f"{name}={folder.path}" for name in names for _, folder in sorted(classifiers.folders[name].items())]
+    backbones = read_backbones(texts, plan)
+    folder = bench.folder / "runs" / ("small-detectors" if bench.small else _DETECTION)
+    results = compare_detectors(plan, backbones, bench.seeds, folder, data=bench.data_path)
+    runs = RunSet(plan, results, {})
+    return beside_of({_DETECTION: runs}, number, notes=(*notes_on(backbones, plan), *classifiers.notes))
+
+
+def small_detection(recipe: Recipe, names: list[str]) -> Recipe:
+    """The recipe over drawn scenes, with some of its methods."""
+    tables = {
+        number: {"columns": list(table.columns), "rows": [row for row in table.rows if row in names]}
+        for number, table in recipe.tables.items()
+    }
+    words = {"paper": recipe.paper, "table": recipe.table, "tables": tables}
+    methods = {name: recipe.methods[name].model_dump(mode="json", exclude_none=True) for name in names}
+    expected = [entry.model_dump(mode="json") for entry in recipe.expected if entry.method in names]
+    return check_recipe({**DETECTOR, **words, "methods": methods, "expected": expected}, "the small recipe")

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from calibrant.experiments import tables
-from calibrant.experiments.papers.recipe_items import beside_of, side_by_side
 from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.shared import beside_of
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results
-from calibrant.experiments.tables.cells import Column, Table, TableCell
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best
 from calibrant.losses import get
 from calibrant.report import Mark, draw_simplex, new_figure
 from calibrant.training import load
@@ -134,11 +134,27 @@ def _runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] | 
 def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
     """A table of several data sets side by side, with the ranks of the losses averaged over them."""
     sets = {recipe: _runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
-    layout = partial(side_by_side, title=f"LR, Table {number}")
-    output = beside_of(sets, number, layout=lambda parts: layout({_title(name): part for name, part in parts.items()}))
+    output = beside_of(sets, number, layout=partial(_side_by_side, title=f"LR, Table {number}"))
     ranked = {f"table{number}-ranks": _ranks(sets)}
     prices = _price({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
     return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
+
+
+def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
+    """The tables of recipes, with the same rows, as one, the data and the network before the heads of its columns."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    keys = list(dict.fromkeys((line.method, line.tuned_for) for table in parts.values() for line in table.rows))
+    cells: dict[tuple[str, str], list[TableCell | None]] = {key: [] for key in keys}
+    columns: list[Column] = []
+    for name, table in parts.items():
+        columns += [column._replace(title=f"{_title(name)}: {column.name}") for column in table.columns]
+        rows = {(line.method, line.tuned_for): line.cells for line in table.rows}
+        for key in keys:
+            cells[key] += rows.get(key, (None,) * len(table.columns))
+    lines = [Line(*key, tuple(cells[key])) for key in keys]
+    first = next(iter(parts.values()))
+    return Table(title, first.note, tuple(columns), mark_best(columns, lines))
 
 
 def _title(recipe: str) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of
-from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
 from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.shared import SHOWN_RULE, SMALL_NOTE, amount, maps_of, mean_of, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
-from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.metrics import ConfidenceSketch
 from calibrant.report import draw_maps, draw_reliability_zoom, draw_sweep, new_figure
 
@@ -32,18 +31,35 @@ _ZOOM = (0.5, 1.0)
 
 
 def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
-    heads = {"ece": "ECE", "accuracy": "Acc"}
-    tables = {}
+    """As MbLS prints it: a row for each data set and network, columns for each method.
+
+    In the tables of recipes a row's name is the method, and after a comma the network: ``"CE, R-50"``.
+    """
+    rows: dict[str, dict[str, tuple[TableCell | None, ...]]] = {}
     for recipe, table in parts.items():
-        columns = tuple(
-            c._replace(title="PosT" if c.posthoc != "none" else "PreT" if c.metric == "ece" and len(table.columns) == 2
-                       and table.columns[1].posthoc != "none" else heads.get(c.metric, c.name))
-            for c in table.columns
-        )  # fmt: skip
-        # In small every network is the same small one.
-        rows = tuple(line._replace(method=_plain(line.method)) for line in table.rows) if small else table.rows
-        tables["Scenes" if small else _NAMES[recipe]] = Table(table.title, table.note, columns, rows)
-    return methods_across(tables, title)
+        for line in table.rows:
+            method, _, network = line.method.partition(", ")
+            # In small every network is the same small one.
+            name = "Scenes" if small else ", ".join(filter(None, (_NAMES[recipe], network)))
+            # What was best among the cells above and below is not so among those beside.
+            cells = (None if cell is None else cell._replace(best=False, second=False) for cell in line.cells)
+            rows.setdefault(name, {})[method] = tuple(cells)
+    first = next(iter(parts.values()))
+    has_repair = any(column.posthoc != "none" for column in first.columns)
+    heads = {"ece": "PreT" if has_repair else "ECE", "accuracy": "Acc"}
+    names = ["PosT" if c.posthoc != "none" else heads.get(c.metric, c.name) for c in first.columns]
+    methods = list(dict.fromkeys(method for row in rows.values() for method in row))
+    columns = tuple(
+        column._replace(title=f"{method}, {name}")
+        for method in methods
+        for column, name in zip(first.columns, names, strict=True)
+    )
+    none = (None,) * len(first.columns)
+    lines = [
+        Line(name, "", tuple(cell for method in methods for cell in row.get(method, none)))
+        for name, row in rows.items()
+    ]
+    return Table(title, first.note, columns, tuple(lines))
 
 
 def _plain(label: str) -> str:
@@ -134,7 +150,7 @@ def table2(bench: Workbench) -> Output:
 def voc(bench: Workbench) -> Output:
     """The appendix has the settings and no table; the numbers beside ours are those that ACLS prints."""
     note = "The numbers beside ours are of ACLS, Table 4, which follows MbLS's protocol; the appendix prints none."
-    output = tables_beside(bench, (_VOC,), "4", masks=True, notes=[note, *([SMALL_NOTE] if bench.small else [])])
+    output = tables_beside(bench, (_VOC,), "4", masks=True, notes=[note])
     data = "drawn scenes" if bench.small else "PASCAL VOC"
     titles = {
         "table4": f"MbLS on {data}, with the columns of ACLS's Table 4",

@@ -1,4 +1,4 @@
-"""The tables and figures of the papers, by name: what each shows, and the function that makes it.
+"""The tables and figures of the papers, by name: what each shows, the function that makes it, and its files.
 
 An item is a function of a `Workbench` with the decorator `item`; `calibrant paper`, its list, its pages and its tests
 follow from that. Each paper has a module of its own; adding an item touches that module alone.
@@ -11,10 +11,15 @@ import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from calibrant._validation import did_you_mean
+from calibrant.experiments import tables
+from calibrant.experiments.plan.spaces import methods, title_of
 from calibrant.experiments.tables.cells import Table
+from calibrant.experiments.tables.formats import write_table
+from calibrant.report import PaperPart, in_style, save_figure, write_paper_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The papers, each with a module of this package by its name in lower case.
 PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")
+#: What an item becomes: a file of each figure in every format, and a page.
+FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,6 @@ def item(
 
         @functools.wraps(make)
         def make_in_style(bench: Workbench) -> Output:
-            from calibrant.report import in_style  # here: it brings matplotlib along
-
             with in_style():
                 return make(bench)
 
@@ -129,3 +134,38 @@ def find_item(name: str) -> PaperItem:
         hint = did_you_mean(name, registered)
         raise ValueError(f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{hint}")
     return registered[name.lower()]
+
+
+def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
+    """Write everything that an item made into a folder; gives the files, the page last.
+
+    Args:
+        item: What was made.
+        output: What its function returned.
+        folder: For the files; made if it is not there.
+        command: That makes it again.
+        lead: What it was made from, in a sentence.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    parts: list[PaperPart] = []
+    for name, figure in output.figures.items():
+        for suffix in FIGURES:
+            files.append(folder / f"{name}.{suffix}")
+            save_figure(figure, files[-1])
+        heading = item.place if len(output.figures) == 1 else f"{item.place}: {name}"
+        parts.append(PaperPart(heading, figure=folder / f"{name}.svg"))
+    for name, table in output.tables.items():
+        files += write_table(table, folder, name)
+        parts.append(PaperPart(table.title or name, text=table.note, table=tables.html(table)))
+    write_paper_page(
+        folder / PAGE,
+        title=f"{item.place}: {item.title}",
+        lead=lead,
+        parts=parts,
+        notes=output.notes,
+        files=[file.name for file in files],
+        command=command,
+        methods={method: title_of(method) for method in methods()},
+    )
+    return [*files, folder / PAGE]

@@ -11,7 +11,6 @@ import numpy as np
 
 from calibrant.experiments import tables
 from calibrant.experiments.papers import sc_logits
-from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of, rank_table
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
@@ -24,16 +23,15 @@ from calibrant.experiments.papers.sc_runs import (
     check_shifted,
     count_words,
     judge,
-    label_of,
     normalise,
     reading_words,
-    seeds_of,
     seeds_table,
     shifted_name,
     smoothing_runs,
     spread_words,
     winner_words,
 )
+from calibrant.experiments.papers.shared import SHOWN_RULE, SMALL_NOTE, maps_of, rank_table
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc, coverage_at_risk
@@ -69,12 +67,12 @@ def fig15(bench: Workbench) -> Output:
 
 
 def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, wanted=[CE])
-    first = {label_of(runs, method): judge(runs, method, seeds_of(runs, method)[0]) for method in runs.folders}
+    runs = smoothing_runs(bench, recipe, methods=[CE])
+    first = {runs.label(method): judge(runs, method, runs.seeds(method)[0]) for method in runs.folders}
     curves = risk_coverage_by_method(
         {label: part.msp for label, part in first.items()}, {label: part.correct for label, part in first.items()}
     )
-    ceilings = {label_of(runs, method): _ceiling(runs, method) for method in runs.folders}
+    ceilings = {runs.label(method): _ceiling(runs, method) for method in runs.folders}
     marks = {
         label: float((first[label].msp > ceiling).mean()) for label, ceiling in ceilings.items() if ceiling is not None
     }
@@ -90,7 +88,7 @@ def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) ->
         notes=(
             f"Risk is the error rate of the accepted predictions, ranked by the MSP. {_seed_words(runs)}",
             *([dots] if marks else []),
-            _aurc_words(runs, "test"),
+            _aurc_words(runs),
             *notes,
         ),
     )
@@ -98,7 +96,7 @@ def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) ->
 
 def _ceiling(runs: RunSet, method: str) -> float | None:
     """The largest probability that label smoothing trains towards; None for other losses."""
-    seed = seeds_of(runs, method)[0]
+    seed = runs.seeds(method)[0]
     loss = runs.folders[method][seed].recipe().loss.model_dump()
     if loss["name"] != "ls":
         return None
@@ -111,19 +109,17 @@ def _seed_words(runs: RunSet) -> str:
     return f"Curves are of seed {seeds[0]}, the table of seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
 
 
-def _aurc_words(runs: RunSet, name: str) -> str:
+def _aurc_words(runs: RunSet) -> str:
     """The AURC of every method, and in how many runs it is above that of cross-entropy with the same seed."""
     areas = {
-        method: [
-            aurc(part.msp, part.correct) for seed in seeds_of(runs, method) if (part := judge(runs, method, seed, name))
-        ]
+        method: [aurc(part.msp, part.correct) for seed in runs.seeds(method) for part in [judge(runs, method, seed)]]
         for method in runs.folders
     }
-    words = [f"AURC of {label_of(runs, CE)}: {spread_words(areas[CE], _AURC)}"]
+    words = [f"AURC of {runs.label(CE)}: {spread_words(areas[CE], _AURC)}"]
     for method, values in areas.items():
         if method != CE:
-            words.append(f"of {label_of(runs, method)}: {spread_words(values, _AURC)}")
-            if seeds_of(runs, method) == seeds_of(runs, CE):
+            words.append(f"of {runs.label(method)}: {spread_words(values, _AURC)}")
+            if runs.seeds(method) == runs.seeds(CE):
                 words[-1] += f", {count_words(areas[CE], values, 'higher')}"
     return "; ".join(words) + "."
 
@@ -147,13 +143,13 @@ def fig11(bench: Workbench) -> Output:
 
 def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
     check_shifted(bench, recipe)
-    runs = smoothing_runs(bench, recipe, wanted=[CE])
+    runs = smoothing_runs(bench, recipe, methods=[CE])
     shifted = shifted_name(runs)
     rows: dict[str, list[list[float]]] = {}
     drawn, scores, correct = {}, {}, {}
     for method in runs.folders:
-        label, numbers = label_of(runs, method), []
-        for seed in seeds_of(runs, method):
+        label, numbers = runs.label(method), []
+        for seed in runs.seeds(method):
             sets = [judge(runs, method, seed, part) for part in ("test", shifted)]
             msp, right = (np.concatenate([getattr(part, field) for part in sets]) for field in ("msp", "correct"))
             origin = np.repeat([False, True], [len(part.msp) for part in sets])
@@ -188,12 +184,12 @@ _SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with colours and
 
 
 def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    before = rows[label_of(runs, CE)]
+    before = rows[runs.label(CE)]
     words = [
         f"{label}: AURC {count_words(before[0], values[0], 'higher')}, errors at 10% coverage "
         f"{count_words(before[1], values[1], 'higher')}"
         for label, values in rows.items()
-        if label != label_of(runs, CE) and len(values[0]) == len(before[0])
+        if label != runs.label(CE) and len(values[0]) == len(before[0])
     ]
     return f"Against cross-entropy with the same seed: {'; '.join(words)}."
 
@@ -214,7 +210,7 @@ def fig10(bench: Workbench) -> Output:
 
 
 def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Output:
-    runs = smoothing_runs(bench, DEEPLAB, wanted=[CE, LS], masks=True)
+    runs = smoothing_runs(bench, DEEPLAB, methods=[CE, LS], masks=True)
     maps = maps_of(bench, runs, (CE, LS))
     table = rank_table(runs, (CE, LS))
     words = [
@@ -260,25 +256,25 @@ def fig16(bench: Workbench) -> Output:
 
 
 def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
     columns = (_AURC, *_COVERAGES)
     rows: dict[str, list[list[float]]] = {}
     scores, correct, families, words = {}, {}, {}, []
     for method in (CE, LS):
-        sets = [normalise(runs, method, seed) for seed in seeds_of(runs, method)]
+        sets = [normalise(runs, method, seed) for seed in runs.seeds(method)]
         own = {"MSP": [part.plain.msp for part in sets]}
         own |= {word: [part.scores[centre] for part in sets] for centre, word in READINGS.items()}
         for word, ranked in own.items():
-            label = f"{label_of(runs, method)}, {word}"
+            label = f"{runs.label(method)}, {word}"
             pairs = list(zip(ranked, (part.plain.correct for part in sets), strict=True))
             rows[label] = [
                 [aurc(*pair) for pair in pairs],
                 *([coverage_at_risk(*pair, risk) for pair in pairs] for risk in (0.05, 0.01)),
             ]
             scores[label], correct[label], families[label] = ranked[0], sets[0].plain.correct, method
-        words.append(_change_words(label_of(runs, method), rows))
+        words.append(_change_words(runs.label(method), rows))
         words.append(
-            f"{label_of(runs, method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
+            f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
             f"Of the two readings, {reading_words(sets)}; p drawn: {_power_words([part.powers for part in sets])}."
         )
     figure, (axis,) = new_axes((4.6, 4.2))

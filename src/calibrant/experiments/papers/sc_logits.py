@@ -19,9 +19,7 @@ from calibrant.experiments.papers.sc_runs import (
     VIT,
     JudgedSet,
     judge,
-    label_of,
     normalise,
-    seeds_of,
     seeds_table,
     smoothing_runs,
     spread_words,
@@ -56,8 +54,8 @@ _WINDOW = 0.05
       minutes=0.8)  # fmt: skip
 def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
-    runs = smoothing_runs(bench, RESNET, wanted=[CE, LS])
-    seed = min(set(seeds_of(runs, CE)) & set(seeds_of(runs, LS)))
+    runs = smoothing_runs(bench, RESNET, methods=[CE, LS])
+    seed = min(set(runs.seeds(CE)) & set(runs.seeds(LS)))
     parts = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
     both = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
@@ -69,7 +67,7 @@ def fig5(bench: Workbench) -> Output:
     for k, (pixels, truth) in zip(chosen, _pictures(bench, runs, seed, predictions, chosen), strict=True):
         lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
         cells.append(Cell(pixels, "\n".join([truth, *lines])))
-    words = {method: label_of(runs, method) for method in (CE, LS)}
+    words = {method: runs.label(method) for method in (CE, LS)}
     surer, means = float((ranks[LS][both] < ranks[CE][both]).mean()), {m: ranks[m][both].mean() for m in (CE, LS)}
     return Output(
         figures={"fig5": contact_sheet(cells, columns=4)},
@@ -85,7 +83,7 @@ def fig5(bench: Workbench) -> Output:
 
 def _rank_line(runs: RunSet, method: str, parts: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
     names, label = predictions.class_names, int(parts.predicted[row])
-    return f"{label_of(runs, method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
+    return f"{runs.label(method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
 
 
 def _pictures(
@@ -191,16 +189,16 @@ def fig17(bench: Workbench) -> Output:
 
 def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
     """The largest logit given the MSP, of cross-entropy and of label smoothing, and the gap of wrong and right."""
-    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
     figure, axes = new_axes((7.0, 3.2), 2)
     middles = np.arange(_WINDOW / 2, 1, _WINDOW)
     rows = {}
     for axis, method in zip(axes, (CE, LS), strict=True):
-        sets = [judge(runs, method, seed) for seed in seeds_of(runs, method)]
+        sets = [judge(runs, method, seed) for seed in runs.seeds(method)]
         columns = [(part.msp, part.logits.max(1), part.correct) for part in sets]
-        draw_max_logit_given_msp(axis, max_logit_given_msp(*columns[0]), title=label_of(runs, method))
+        draw_max_logit_given_msp(axis, max_logit_given_msp(*columns[0]), title=runs.label(method))
         windows = [max_logit_given_msp(*column, points=middles) for column in columns]
-        rows[label_of(runs, method)] = [[mean_gap(part.wrong.mean - part.right.mean) for part in windows]]
+        rows[runs.label(method)] = [[mean_gap(part.wrong.mean - part.right.mean) for part in windows]]
     column = Column("", title="Largest logit, wrong minus right", direction="none")
     words = "; ".join(f"{label}: {spread_words(values[0], column)}" for label, values in rows.items())
     return Output(
@@ -208,7 +206,7 @@ def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> O
         figures={name: figure},
         notes=(
             f"Mean and one standard deviation of the largest logit in windows of the MSP, {_WINDOW:g} wide, of seed "
-            f"{seeds_of(runs, CE)[0]}. Windows with fewer than 10 predictions are left out.",
+            f"{runs.seeds(CE)[0]}. Windows with fewer than 10 predictions are left out.",
             f"Wrong minus right, averaged over the windows side by side that have both: {words}. Above 0 the largest "
             "logit is higher for errors, as SC reports it for label smoothing.",
             *notes,
@@ -228,8 +226,8 @@ def mean_gap(gaps: Doubles) -> float:
 @item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
 def fig18(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet."""
-    runs = smoothing_runs(bench, RESNET, wanted=[LS])
-    seed = seeds_of(runs, LS)[0]
+    runs = smoothing_runs(bench, RESNET, methods=[LS])
+    seed = runs.seeds(LS)[0]
     statistics = sorted_logits(judge(runs, LS, seed).logits)
     figure, axes = new_axes((8.4, 2.8), 3)
     parts = {
@@ -244,7 +242,7 @@ def fig18(bench: Workbench) -> Output:
     return Output(
         figures={"fig18": figure},
         notes=(
-            f"Mean and one standard deviation over the test set, of {label_of(runs, LS)}, seed {seed}.",
+            f"Mean and one standard deviation over the test set, of {runs.label(LS)}, seed {seed}.",
             f"The largest {int(np.searchsorted(shares, 0.95)) + 1} of {classes} logits make up 95% of the mean sum of "
             f"exp v, the largest one {shares[0]:.1%}; the first {positive} ranks are above 0 on average.",
         ),
@@ -255,8 +253,8 @@ def fig18(bench: Workbench) -> Output:
       minutes=0.8)  # fmt: skip
 def fig19(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
-    runs = smoothing_runs(bench, RESNET, wanted=[LS])
-    sets = [normalise(runs, LS, seed) for seed in seeds_of(runs, LS)]
+    runs = smoothing_runs(bench, RESNET, methods=[LS])
+    sets = [normalise(runs, LS, seed) for seed in runs.seeds(LS)]
     figure, axes = new_axes((7.6, 3.0), 2)
     slopes: dict[str, dict[bool, list[float]]] = {}
     for axis, (centre, word) in zip(axes, READINGS.items(), strict=True):
@@ -275,7 +273,7 @@ def fig19(bench: Workbench) -> Output:
         notes=(
             "Mean and one standard deviation of the largest logit over the p-norm, in windows of the largest logit 0.2 "
             "wide and within two standard deviations of its mean, for bins of the MSP. Left: logits that are not "
-            f"centred, as SC prints it (Eq. 17); right: centred. {label_of(runs, LS)}, seed {seeds_of(runs, LS)[0]}.",
+            f"centred, as SC prints it (Eq. 17); right: centred. {runs.label(LS)}, seed {runs.seeds(LS)[0]}.",
             f"The line through a bin falls, so that a larger logit ranks as less sure, in {_falling(rows)}.",
         ),
     )

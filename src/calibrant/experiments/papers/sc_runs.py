@@ -63,13 +63,13 @@ class NormalisedSet(NamedTuple):
     winner: LogitNorm
 
 
-def smoothing_runs(bench: Workbench, recipe: str, *, wanted: Iterable[str] = (), masks: bool = False) -> RunSet:
-    """The runs of a recipe with cross-entropy and with label smoothing; an error where a wanted method has none.
+def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], masks: bool = False) -> RunSet:
+    """The runs of a recipe with cross-entropy and with label smoothing; an error where one of ``methods`` has none.
 
-    ``masks`` are scenes with a label for every pixel, in small, and the wanted methods alone.
+    ``masks`` are scenes with a label for every pixel, in small, and these methods alone.
     """
-    runs = bench.run(recipe, list(wanted) if masks else None, masks=masks)
-    for method in wanted:
+    runs = bench.run(recipe, methods if masks else None, masks=masks)
+    for method in methods:
         if method not in runs.folders:
             names = ", ".join(runs.folders) or "none"
             raise ValueError(f"the figure is drawn from runs of {CE!r} and {LS!r}, and the runs given are of {names}")
@@ -132,25 +132,12 @@ def winner_words(winners: Sequence[LogitNorm]) -> str:
     return "; ".join(f"{name} in {count} of {len(winners)} runs" for name, count in names.most_common())
 
 
-def label_of(runs: RunSet, method: str) -> str:
-    """A method as figures name it."""
-    settings = runs.recipe.methods.get(method)
-    return settings.label or method if settings is not None else method
-
-
-def seeds_of(runs: RunSet, method: str) -> list[int]:
-    """The seeds of a method's runs."""
-    return sorted(runs.folders[method])
-
-
-def seeds_table(
-    title: str, columns: Sequence[Column], rows: Mapping[str, Sequence[Iterable[float]]], note: str = ""
-) -> Table:
+def seeds_table(title: str, columns: Sequence[Column], rows: Mapping[str, Sequence[Iterable[float]]]) -> Table:
     """A row for each name with mean and standard deviation over the seeds; the values of each column as lists."""
     lines = [Line(name, "", tuple(cell_of(values) for values in cells)) for name, cells in rows.items()]
     seeds = usual(cell.runs for line in lines for cell in line.cells if cell is not None)
     words = [f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "Of one run."]
-    words += [BEST] * any(column.better != "none" for column in columns) + [note] * bool(note)
+    words += [BEST] * any(column.better != "none" for column in columns)
     return Table(title, " ".join(words), tuple(columns), mark_best(columns, lines))
 
 

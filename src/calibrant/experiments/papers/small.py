@@ -64,8 +64,8 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bo
         rows: Methods to keep; all if left out.
         masks: Over the small experiment with a label for every pixel.
     """
-    wanted = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
-    methods = _distinct({name: _reduced(recipe.methods[name]) for name in wanted}, recipe)
+    names = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
+    methods = _distinct({name: _reduced(recipe.methods[name]) for name in names}, recipe)
     experiment = MASKS if masks else EXPERIMENT
     if masks:  # what is measured, and where, is as in the recipe
         measured = {"exclude": recipe.data.exclude, "interpolate": recipe.data.interpolate}
@@ -112,8 +112,7 @@ def _tables(recipe: Recipe, methods: Mapping[str, Any], *, masks: bool) -> dict[
     for number, table in recipe.tables.items():
         rows = [row for row in table.rows if row.partition(TUNED_FOR)[0] in methods]
         if rows:
-            wanted = [text for text in table.columns if masks or not text.startswith("mean_iou")]
-            columns = dict.fromkeys(map(_column, wanted))
+            columns = dict.fromkeys(_column(c) for c in table.columns if masks or not c.startswith("mean_iou"))
             tables[number] = {"title": table.title, "rows": rows, "columns": list(columns)}
     return tables
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
+from calibrant.experiments.comparison.folder import RUNS, STUDY
 from calibrant.experiments.comparison.run import Failure, compare
 from calibrant.experiments.engines.local import Engine
-from calibrant.experiments.papers.existing import existing_runs, is_of
 from calibrant.experiments.papers.small import small_recipe
 from calibrant.experiments.plan.study import Study, contenders_of
-from calibrant.experiments.results import Results
-from calibrant.experiments.results.evaluation import Flat, flat
+from calibrant.experiments.results import ResultRow, Results
+from calibrant.experiments.results.evaluation import Flat, flat, more_numbers, numbers
+from calibrant.experiments.tables.summaries import columns_of
+from calibrant.losses import describe
 from calibrant.predictions import Predictions
-from calibrant.training import TUNED_FOR, Recipe, RunFolder, check_recipe, load
+from calibrant.training import RESULT, TUNED_FOR, Recipe, RunFolder, check_recipe, load
 
 #: Seeds of an item where nothing else is said.
 SEEDS = (0, 1, 2)
+#: What a run and a method have in common if they are the same.
+_METHOD = ("loss", "targets", "mixing", "data.context_rate")
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,18 @@ class RunSet:
 
     def folder(self, method: str, seed: int | None = None) -> RunFolder:
         """The folder of a method's run with this seed, or with its first."""
-        runs = self.folders[method]
-        return runs[min(runs) if seed is None else seed]
+        return self.folders[method][self.seeds(method)[0] if seed is None else seed]
 
-    def predictions(self, method: str, seed: int | None = None, name: str = "test") -> Predictions:
-        """Predictions of a set, by a method's run with this seed, or with its first."""
+    def seeds(self, method: str) -> list[int]:
+        """The seeds of a method's runs."""
+        return sorted(self.folders[method])
+
+    def predictions(self, method: str, seed: int, name: str = "test") -> Predictions:
+        """Predictions of a set, by a method's run with this seed."""
         return Predictions.open(self.folder(method, seed) / f"{name}.npz")
 
-    def outputs(self, method: str, seed: int | None = None, name: str = "test") -> Flat:
-        """Logits and labels of a set, of a method's run with this seed, or with its first."""
+    def outputs(self, method: str, seed: int, name: str = "test") -> Flat:
+        """Logits and labels of a set, of a method's run with this seed."""
         return flat(self.predictions(method, seed, name))
 
     def label(self, method: str) -> str:
@@ -83,13 +91,17 @@ class Workbench:
     engine: Engine | None = None
     progress: Progress = silent
 
+    @property
+    def data_path(self) -> str | None:
+        """Where the data of the runs lies, if not where their recipes say: drawn scenes lie nowhere."""
+        return None if self.small else self.data
+
     def run(
         self,
         recipe: str,
         rows: Iterable[str] | None = None,
         *,
         methods: Mapping[str, Mapping[str, Any]] | None = None,
-        seeds: Sequence[int] | None = None,
         tune: Sequence[str] = (),
         changes: Mapping[str, Any] | None = None,
         masks: bool = False,
@@ -100,7 +112,6 @@ class Workbench:
             recipe: Name of the recipe.
             rows: Methods of it; all if left out.
             methods: More methods, as recipes write them, instead of rows of the recipe.
-            seeds: Instead of the workbench's.
             tune: Metrics for which settings are searched.
             changes: In small: values of the experiment to replace, by section; another network has its own options.
             masks: In small: scenes with a label for every pixel.
@@ -121,13 +132,11 @@ class Workbench:
             names = [name for name in names if name in plan.methods]
         if self.runs:
             return RunSet(plan, *existing_runs(plan, self.runs))
-        study = Study(plan, contenders_of(plan, names), tuple(seeds or self.seeds), tuple(tune))
+        study = Study(plan, contenders_of(plan, names), tuple(self.seeds), tuple(tune))
         small = "small-masks" if masks else "small"
         folder = self.folder / "runs" / (small if self.small else recipe.replace("/", "-"))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        comparison = compare(
-            study, folder, data=None if self.small else self.data, engine=self.engine, progress=self.progress
-        )
+        comparison = compare(study, folder, data=self.data_path, engine=self.engine, progress=self.progress)
         if comparison.failures and not comparison.finals:
             failure = comparison.failures[0]
             raise ValueError(f"{failure.method}, seed {failure.seed}, failed: {failure.error}")
@@ -143,3 +152,89 @@ class Workbench:
         if self.runs:
             return [name for name in names if is_of(load(name), self.runs)] or list(names[:1])
         return list(names)
+
+
+def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
+    """Every number of finished runs, and their folders by method and seed; of two runs of a seed the first.
+
+    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder.
+
+    Args:
+        recipe: Whose methods the runs are of.
+        paths: Folders of runs and of comparisons.
+    """
+    columns, rows = columns_of(recipe), []
+    folders: dict[str, dict[int, RunFolder]] = {}
+    first: dict[tuple[str, str, int], Path] = {}
+    for path in paths:
+        for run, purposes in _runs(path, recipe):
+            if any(first.setdefault((p.method, p.tuned_for, p.seed), run.path) != run.path for p in purposes):
+                continue
+            folders.setdefault(purposes[0].method, {}).setdefault(purposes[0].seed, run)
+            values = (*numbers(run.path), *more_numbers(run.path, columns))
+            rows += [purpose._replace(**number._asdict()) for purpose in purposes for number in values]
+    return Results(rows), folders
+
+
+def is_of(recipe: Recipe, paths: Sequence[Path]) -> bool:
+    """Whether any of the runs is of the data and the network of a recipe."""
+    networks = {recipe.model.name, *(method.model.get("name") for method in recipe.methods.values())}
+    runs = (run.recipe() for path in paths for run in _run_folders(path))
+    return any(own.data.layout == recipe.data.layout and own.model.name in networks for own in runs)
+
+
+def _runs(path: Path, recipe: Recipe) -> Iterator[tuple[RunFolder, list[ResultRow]]]:
+    """Tested runs, and what each was for: a row of results, with any number, for every method and tuning target."""
+    if not (path / STUDY).exists():
+        for run in _run_folders(path):
+            own = run.recipe()
+            name = method_of(recipe, own) or path.name
+            yield run, [ResultRow(own.key, name, "{}", "", "final", own.seed, "test", "none", nan, "accuracy", nan)]
+        return
+    finals: dict[str, list[ResultRow]] = {}
+    for row in Results.load(path).where(stage="final", set="test", posthoc="none", metric="accuracy"):
+        finals.setdefault(row.run, []).append(row)
+    for key, purposes in finals.items():
+        run = RunFolder(path / RUNS / key)
+        method = None if purposes[0].method in recipe.methods else method_of(recipe, run.recipe())
+        yield run, [row._replace(method=method or row.method) for row in purposes]
+
+
+def _run_folders(path: Path) -> list[RunFolder]:
+    if (path / STUDY).exists():
+        return [RunFolder(folder) for folder in sorted((path / RUNS).iterdir()) if (folder / RESULT).exists()]
+    if not (path / RESULT).exists():
+        raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
+    return [RunFolder(path)]
+
+
+def method_of(recipe: Recipe, run: Recipe) -> str | None:
+    """The method of a recipe that a run was trained by: the same loss, targets, mixing and share of context images.
+
+    Of several it is the one that agrees in most of what methods of the recipe change: network, data, length.
+    """
+    contenders = contenders_of(recipe)
+    names = sorted({key for contender in contenders.values() for key in contender.settings} - set(_METHOD))
+    own, agreement = _plain(run), {}
+    for name, contender in contenders.items():
+        planned = Study(recipe, {name: contender}, (run.seed,)).final(name, contender.settings, run.seed, "").recipe
+        if planned.key == run.key:
+            return name
+        plain = _plain(planned)
+        if all(_value(plain, key) == _value(own, key) for key in _METHOD):
+            agreement[name] = sum(_value(plain, key) == _value(own, key) for key in names)
+    return max(agreement, key=lambda name: agreement[name], default=None)
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as plain values, the loss with its defaults."""
+    plain: dict[str, Any] = recipe.model_dump(mode="json")
+    return plain | {"loss": describe(recipe.loss.name).defaults() | plain["loss"]}
+
+
+def _value(plain: Mapping[str, Any], name: str) -> Any:
+    """What a recipe has under a name with dots; None if nothing."""
+    value: Any = plain
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -4,13 +4,17 @@ A repair is fitted on the run's validation predictions. A run that kept none (tr
 repairs cross-fitted on the test set: each fifth of it is repaired by what was fitted on the rest. Other sets are then
 repaired by what was fitted on the whole test set. Pixels of one image stay in one fold. A pooled set, of which the
 validation data show a part only, has its repairs cross-fitted on itself.
+
+A paper's table may ask for more: other bins, other conventions, other temperatures. A metric's name says how it is
+computed (``ece_100``, ``pycalib_mce_100``), a repair's name by which rule (``temperature-mbls``): the same name is the
+same number in every table. Such numbers are computed from the predictions once, and kept beside them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -20,7 +24,24 @@ from pydantic import RootModel, model_validator
 
 from calibrant._arrays import Array
 from calibrant._files import json_value, nulls_as_nan, written_aside
-from calibrant.metrics import RISKS, ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
+from calibrant.experiments.tables.cells import Column
+from calibrant.metrics import (
+    BINS,
+    PYCALIB,
+    RISKS,
+    ConfidenceSketch,
+    aece,
+    augrc,
+    aurc,
+    coverage_at_risk,
+    describe,
+    e_aurc,
+    ece,
+    mce,
+    objectness_deviation,
+    split_name,
+    top_label,
+)
 from calibrant.posthoc import (
     LogitNorm,
     TemperatureScaling,
@@ -36,6 +57,14 @@ from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName,
 NUMBERS = "numbers.json"
 #: The file of numbers by the reading of logit normalisation that was asked for.
 _FILES = {None: NUMBERS, True: "numbers_centred.json", False: "numbers_not_centred.json"}
+_AGAIN = "delete it, and the same command computes it again"
+MORE_NUMBERS = "more_numbers.json"
+
+#: How a repair that a paper names finds its temperature.
+RULES: dict[str, Callable[[], TemperatureScaling]] = {
+    "temperature-mbls": lambda: TemperatureScaling(objective="ece", grid="mbls"),
+    "temperature-lr": lambda: TemperatureScaling(objective="ece", grid="lr"),
+}
 
 
 class Number(NamedTuple):
@@ -46,6 +75,11 @@ class Number(NamedTuple):
     parameter: float  # the temperature, or p, below 0 where logits are not centred; nan if there is none
     metric: str
     value: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is a number of."""
+        return self.set, self.posthoc, self.metric
 
 
 class Flat(NamedTuple):
@@ -67,9 +101,17 @@ def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
     except FileNotFoundError:
         pass
     values = list(_evaluate(run_folder, centre))
-    with written_aside(run_folder / _FILES[centre]) as aside:
-        aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
+    _write(run_folder / _FILES[centre], values)
     return values
+
+
+def _read(file: Path) -> list[Number]:
+    return [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, _AGAIN).root]
+
+
+def _write(file: Path, values: Sequence[Number]) -> None:
+    with written_aside(file) as aside:
+        aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
 
 
 class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, str, Value]]]):
@@ -86,14 +128,13 @@ class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, 
 
 def read_numbers(folder: RunFolder, centre: bool | None = None) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
-    again = "delete it, and the same command computes it again"
     file = folder / _FILES[centre]
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, again).root]
+    values = _read(file)
     if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()
         if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
-            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {again}")
+            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {_AGAIN}")
     return values
 
 
@@ -135,10 +176,8 @@ def flat(predictions: Predictions) -> Flat:
 
 def _crossfitted(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
     folds = folds_of(data.sample)
-    repaired = crossfit(TemperatureScaling, data.logits, data.labels, folds)
-    yield from _scaled(
-        name, repaired.logits, data.labels, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
-    )
+    logits, temperature = _crossfit_temperature(TemperatureScaling, data, folds)
+    yield from _scaled(name, logits, data.labels, temperature)
     plain, _, correct = top_label(data.logits, data.labels)
     ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
@@ -173,3 +212,90 @@ def _selective(score: Array, correct: Array) -> dict[str, float]:
     metrics = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
     metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
     return {metric: float(value) for metric, value in metrics.items()}
+
+
+class SetOutputs(NamedTuple):
+    """What a metric is computed from."""
+
+    logits: Array
+    labels: Array
+    objectness: Array | None = None
+
+
+def measure(name: str, data: SetOutputs) -> float:
+    """A metric by its name, with the bins and the convention in it, from logits and labels.
+
+    Example:
+        >>> outputs = SetOutputs(np.log([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]), np.array([0, 0, 0]))
+        >>> round(measure("ece_2", outputs), 4), round(measure("ece_10", outputs), 4)  # |2.3 - 2| / 3; 0.1, 0.6, 0.2
+        (0.1, 0.3)
+    """
+    describe(name)
+    confidence, _, correct = top_label(data.logits, data.labels)
+    base, setting = split_name(name.removeprefix(PYCALIB))
+    if base == "objectness_deviation":
+        return math.nan if data.objectness is None else objectness_deviation(confidence, data.objectness)
+    bins = int(setting) if setting is not None else BINS
+    if name.startswith(PYCALIB):
+        function, classes = (ece if base == "ece" else mce), data.logits.shape[1]
+        return function(confidence, correct, bins=bins, convention="pycalib", classes=classes)
+    if base == "aece":
+        return aece(confidence, correct, bins=bins)
+    if base in ("ece", "mce") and setting is not None:
+        return (ece if base == "ece" else mce)(confidence, correct, bins=bins)
+    sketch = ConfidenceSketch()
+    sketch.update(data.logits, data.labels)
+    values = sketch.compute()
+    return float(values.get(name, math.nan))
+
+
+def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
+    """What columns of a table ask for and the numbers of a run do not have; nothing for sets that it does not have."""
+    run = RunFolder(folder)
+    usual = {number.key for number in numbers(folder)}
+    sets = {name for name, _, _ in usual}
+    keys = {(c.set, c.posthoc, c.metric) for c in columns if c.set in sets and c.metric != "mean_iou"} - usual
+    if not keys:
+        return []
+    try:
+        stored = _read(run / MORE_NUMBERS)
+    except FileNotFoundError:
+        stored = []
+    if missing := keys - {number.key for number in stored}:
+        stored += _compute(run, sorted(missing))
+        _write(run / MORE_NUMBERS, stored)
+    return [number for number in stored if number.key in keys]
+
+
+def _compute(folder: RunFolder, keys: Iterable[tuple[str, str, str]]) -> Iterator[Number]:
+    outputs: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
+    for name, repair, metric in keys:
+        if (name, repair) not in outputs:
+            outputs[name, repair] = repaired(folder, name, repair)
+        data, parameter = outputs[name, repair]
+        yield Number(name, repair, parameter, metric, measure(metric, data))
+
+
+def repaired(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, float]:
+    """The predictions of a set after a repair, and its temperature: fitted on the validation data where they are.
+
+    Without validation predictions it is cross-fitted on the set itself, as every repair of a comparison is.
+    """
+    predictions = Predictions.open(folder / f"{name}.npz")
+    data = flat(predictions)
+    objectness = predictions.objectness if predictions.objectness is None else np.asarray(predictions.objectness)
+    if repair == "none":
+        return SetOutputs(data.logits, data.labels, objectness), math.nan
+    rule = RULES.get(repair, TemperatureScaling)
+    if (folder / "val.npz").exists():
+        held_out = flat(Predictions.open(folder / "val.npz"))
+        scaling = rule().fit(held_out.logits, held_out.labels)
+        return SetOutputs(scaling.transform(data.logits), data.labels, objectness), scaling.temperature_
+    logits, temperature = _crossfit_temperature(rule, data, folds_of(data.sample))
+    return SetOutputs(logits, data.labels, objectness), temperature
+
+
+def _crossfit_temperature(rule: Callable[[], TemperatureScaling], data: Flat, folds: Array) -> tuple[Array, float]:
+    """The scaled logits of every fold, and the mean temperature."""
+    repaired = crossfit(rule, data.logits, data.labels, folds)
+    return repaired.logits, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))

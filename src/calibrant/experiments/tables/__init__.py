@@ -7,8 +7,7 @@ repair whatever the column says, ``"ls, tuned for ece"`` one tuning target, ``"a
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, retitle
 from calibrant.experiments.tables.formats import csv, heads, html, latex, markdown, notes, text
 from calibrant.experiments.tables.pairs import Paired, Point, differences, paired, sensitivity
-from calibrant.experiments.tables.recipe_tables import expected
-from calibrant.experiments.tables.summaries import average_ranks, summary
+from calibrant.experiments.tables.summaries import average_ranks, expected, summary
 
 __all__ = [
     "Column", "Line", "Paired", "Point", "Table", "TableCell", "average_ranks", "csv", "differences", "expected",

@@ -133,8 +133,8 @@ def rows_of_label(results: Results, text: str) -> tuple[Results, Label]:
     rows = rows_of_method(results, label)
     meanings = choices(rows, label, tuned=not is_untuned(rows))
     if not meanings:
-        there = ", ".join(map(repr, rows.column("tuned_for"))) or "none with such settings"
-        raise ValueError(f"no results of {text!r}: tuning targets are {there}")
+        targets = ", ".join(map(repr, rows.column("tuned_for"))) or "none with such settings"
+        raise ValueError(f"no results of {text!r}: tuning targets are {targets}")
     untuned = [meaning for meaning in meanings if not meaning[0]]
     if len(meanings) > 1 and not untuned:
         names = " and for ".join(target for targets, _ in meanings for target in targets)
@@ -185,14 +185,14 @@ class RowSource:
 
 
 def sources(
-    results: Results, methods: Sequence[str] | None = None, wanted: Sequence[str] | None = None
+    results: Results, methods: Sequence[str] | None = None, only_targets: Sequence[str] | None = None
 ) -> Iterator[RowSource]:
     """The rows of a table over the final runs: every method once for each outcome of its tuning.
 
     Args:
         results: all numbers.
         methods: labels in their order; every method of the results if left out.
-        wanted: targets to keep; methods without anything to tune stay.
+        only_targets: targets to keep; methods without anything to tune stay.
     """
     final = results.where(stage="final")
     names: list[str] = final.column("method")
@@ -203,9 +203,9 @@ def sources(
         row_name = name.partition(", tuned for ")[0] if label.tuned_for else name
         tuned = not is_untuned(results.where(method=label.method))
         for targets, chosen in choices(rows_of_method(final, label), label, tuned=tuned):
-            wanted_targets = tuple(t for t in targets if wanted is None or t in wanted)
-            if wanted_targets or not targets:
-                yield RowSource(row_name, wanted_targets, chosen, label)
+            remaining = tuple(t for t in targets if only_targets is None or t in only_targets)
+            if remaining or not targets:
+                yield RowSource(row_name, remaining, chosen, label)
 
 
 def references(results: Results, text: str) -> dict[str, RowSource]:
@@ -258,5 +258,7 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         methods = f"there are {', '.join(names)}{did_you_mean(reference, possible)}"
         raise ValueError(f"unknown reference {reference!r}; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
-        there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
-        raise ValueError(f"the reference {reference!r} does not exist: nothing is tuned for {label.tuned_for}, {there}")
+        others = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
+        raise ValueError(
+            f"the reference {reference!r} does not exist: nothing is tuned for {label.tuned_for}, {others}"
+        )

@@ -292,7 +292,7 @@ def sensitivity(
     groups = stages[stage] if stage else max(stages.values(), key=lambda group: len({value for value, _ in group}))
     points: dict[str, list[Point]] = {}
     for (value, rest), by_seed in groups.items():
-        if at is not None and any(json.loads(rest).get(name) != wanted for name, wanted in at.items()):
+        if at is not None and any(json.loads(rest).get(name) != setting for name, setting in at.items()):
             continue
         cell = cell_of(by_seed.values())
         if cell is not None:

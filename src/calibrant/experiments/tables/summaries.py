@@ -1,14 +1,15 @@
-"""Means over seeds and average ranks, as the papers print them."""
+"""Means over seeds, average ranks, and the tables that a recipe describes, with the paper's numbers beside ours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from scipy.stats import rankdata
 
+from calibrant._numbers import significant
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.cells import (
     BEST,
@@ -21,10 +22,23 @@ from calibrant.experiments.tables.cells import (
     check_direction,
     column_of,
     mark_best,
+    parse_column,
     usual,
 )
-from calibrant.experiments.tables.labels import RowSource, enumerate_words, parse, references, rows_of_method, sources
+from calibrant.experiments.tables.labels import (
+    Label,
+    RowSource,
+    choices,
+    enumerate_words,
+    is_untuned,
+    label_of,
+    parse,
+    references,
+    rows_of_method,
+    sources,
+)
 from calibrant.experiments.tables.pairs import FEWEST, marks, of_the_same
+from calibrant.training import TUNED_FOR, Recipe
 
 Columns = Sequence[Column | str]
 
@@ -151,10 +165,10 @@ def _ranked(
     """Ranks by mean, 1 the best; NaN where there is no cell."""
     means = np.array([math.nan if cell is None else cell.mean for cell in cells], dtype=np.float64)
     means = means if decimals is None else np.round(means, decimals)
-    there = ~np.isnan(means)
+    has_mean = ~np.isnan(means)
     ranks = np.full(len(means), math.nan)
-    if there.any():
-        ranks[there] = rankdata(means[there] if better == "low" else -means[there], method=ties)
+    if has_mean.any():
+        ranks[has_mean] = rankdata(means[has_mean] if better == "low" else -means[has_mean], method=ties)
     return ranks.tolist()
 
 
@@ -213,11 +227,10 @@ def average_ranks(
                 ranks_of.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
     # What stands together in a column: the ranks for one target, or those for all.
     parts = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
-    rank_columns = [
-        column._replace(title=column.name + ("" if target is not None else _over(part, groups)), kind="rank")
-        for part in parts
-        for column in heads
-    ]
+    rank_columns = []
+    for part in parts:
+        over = "" if target is not None else ", overall" if part is groups else f", tuned for {part[0]}"
+        rank_columns += [column._replace(title=column.name + over, kind="rank") for column in heads]
     lines = [
         Line(label, "", tuple(
             _mean_rank(ranks[n] for t in part for ranks in ranks_of[t, k]) for part in parts for k in range(len(heads))
@@ -226,16 +239,12 @@ def average_ranks(
     ]  # fmt: skip
     lines += [Line(label, "", (NOTHING,) * len(rank_columns)) for label in missing]
     tied = "Ties share the mean of their ranks." if ties == "average" else "Ties share the smallest of their ranks."
-    over = f", over {len(sets)} data sets" if len(sets) > 1 else ""
-    note = f"Ranks of the means over seeds, 1 is best{over}. {tied} {_describe_marks(rank_columns, lines)}"
+    sets_words = f", over {len(sets)} data sets" if len(sets) > 1 else ""
+    note = f"Ranks of the means over seeds, 1 is best{sets_words}. {tied} {_describe_marks(rank_columns, lines)}"
     words = (note, _fewer(lines), _describe_missing([(label, "") for label in missing]))
     return Table(
         title, " ".join(filter(None, map(str.strip, words))), tuple(rank_columns), mark_best(rank_columns, lines)
     )
-
-
-def _over(part: Sequence[str], groups: Sequence[str]) -> str:
-    return ", overall" if part is groups else f", tuned for {part[0]}"
 
 
 def _fewer(lines: Sequence[Line]) -> str:
@@ -251,3 +260,95 @@ def _for_target(final: Results, name: str, target: str) -> RowSource | None:
     targets: list[str] = rows.column("tuned_for")
     target_of_row = label.tuned_for or (target if target in targets else "" if targets == [""] else None)
     return None if target_of_row is None else RowSource(name, (), rows.where(tuned_for=target_of_row), label)
+
+
+def columns_of(recipe: Recipe) -> list[Column]:
+    """Every number that the recipe's tables and its printed numbers ask for: of each column, after each repair."""
+    repairs = {"none", *(method.repair for method in recipe.methods.values() if method.repair is not None)}
+    columns = {parse_column(text) for table in recipe.tables.values() for text in table.columns}
+    columns |= {Column(metric, entry.where) for entry in recipe.expected for metric in entry.values}
+    return sorted(
+        {column._replace(posthoc=repair) for column in columns for repair in (*repairs, column.posthoc)},
+        key=lambda column: (column.set, column.posthoc, column.metric),
+    )
+
+
+def recipe_table(results: Results, recipe: Recipe, number: str) -> Table:
+    """A table of the recipe, with its rows as printed; those of which nothing was run are empty.
+
+    Args:
+        results: All numbers of a comparison of the recipe's methods.
+        recipe: Whose ``tables`` has the table.
+        number: Its name there.
+    """
+    settings = recipe.tables[number]
+    columns = tuple(parse_column(text) for text in settings.columns)
+    lines = [line for row in settings.rows for line in _lines(results, recipe, row, columns)]
+    runs = describe_runs(lines)
+    if not runs:
+        return Table("", "", columns, ())
+    repaired = any(cell is not None and cell.remark for line in lines for cell in line.cells)
+    words = (runs, "In brackets: the temperature, mean over the seeds." if repaired else "")
+    title = settings.title or f"{recipe.paper}, Table {number}, {recipe.title}"
+    return Table(title, " ".join(filter(None, words)), columns, mark_best(columns, lines))
+
+
+def _lines(results: Results, recipe: Recipe, row: str, columns: tuple[Column, ...]) -> Iterator[Line]:
+    """The row of a method; one for each target where it was tuned for several and the row does not say for which."""
+    label = label_of(recipe, row, results.column("method"))
+    name, _, target = row.partition(TUNED_FOR)
+    title = recipe.methods[name].label or name
+    rows = rows_of_method(results, label)
+    final = rows.where(stage="final")
+    # What was run without tuning is not what a row means that says what it is tuned for.
+    meanings = choices(final, label, tuned=not is_untuned(rows)) or [((), final.where(tuned_for=target))]
+    for targets, chosen in meanings:
+        cells = tuple(_cell(chosen, label, column) for column in columns)
+        yield Line(title, target or " and ".join(targets), cells)
+
+
+def _cell(rows: Results, label: Label, column: Column) -> TableCell | None:
+    repair = column.posthoc if column.posthoc != "none" else label.posthoc or "none"
+    numbers = rows.where(set=column.set, posthoc=repair, metric=column.metric)
+    cell = cell_of(numbers.by_seed().values()) if len(numbers) == len(numbers.column("seed")) else None
+    temperatures = [row.parameter for row in numbers if not math.isnan(row.parameter)]
+    if cell is None or not temperatures or not repair.startswith("temperature") or column.metric == "accuracy":
+        return cell
+    return cell._replace(remark=f"T {significant(math.fsum(temperatures) / len(temperatures), 3)}")
+
+
+def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
+    """A paper's numbers beside ours: a row per method, set and metric that the recipe's ``expected`` names.
+
+    Ours are empty where nothing was run that the label means. Where it does not say what was tuned for and we tuned
+    for several targets, there is a row for each. Settings that were only searched are found on the validation set.
+    """
+    columns = tuple(Column("", title=None, kind=kind) for kind in ("paper", "ours", "difference"))
+    names: list[str] = results.column("method")
+    lines = []
+    for entry in recipe.expected:
+        label = label_of(recipe, entry.method, names)
+        rows = rows_of_method(results, label)
+        meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
+        name = entry.method.partition(", tuned for ")[0]
+        for targets, chosen in meanings or [((), rows.where(stage="search"))]:
+            target = label.tuned_for or enumerate_words(targets)
+            for metric, value in entry.values.items():
+                ours = _ours(chosen, rows, label, Column(metric, entry.where))
+                printed_cell = TableCell(value, math.nan, 0)
+                gap = None if ours is None else TableCell(ours.mean - value, math.nan, ours.runs)
+                lines.append(Line(name, target, (printed_cell, ours, gap), entry.where, metric, entry.note))
+    source = ", ".join(filter(None, (recipe.paper, recipe.table)))
+    head = title or (f"{source}: the paper's numbers and ours" if source else "The paper's numbers and ours")
+    runs = describe_runs([line._replace(cells=line.cells[1:2]) for line in lines])
+    note = f"Ours: {runs[:1].lower()}{runs[1:]} Difference: ours minus the paper's." if runs else ""
+    return Table(head, note, columns, tuple(lines))
+
+
+def _ours(chosen: Results, rows: Results, label: Label, column: Column) -> TableCell | None:
+    """Our cell; of several settings of one seed there is none that the label means."""
+    for source in (chosen, rows.where(stage="search")) if label.settings else (chosen,):
+        numbers = source.where(set=column.set, posthoc=label.posthoc or "none", metric=column.metric)
+        if numbers and len(numbers) == len(numbers.column("seed")):
+            return cell_of(numbers.by_seed().values())
+    return None

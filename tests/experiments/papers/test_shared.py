@@ -1,13 +1,47 @@
-"""What segmentation figures share: ranks by a loop over pixels, and the image that is shown."""
-
 import numpy as np
 import pytest
 
 from calibrant.experiments.papers import Workbench, find_item, items
-from calibrant.experiments.papers.mask_items import DrawnPixels, mean_wrong_rank, shown_image
+from calibrant.experiments.papers.shared import DrawnPixels, mean_wrong_rank, shown_image
 from calibrant.experiments.papers.small import small_recipe
 from calibrant.training import RunFolder, load
 from tests.helpers.mask_runs import trained_runs
+
+RECIPE = """
+paper = "ACLS"
+[data]
+layout = "cifar-10"
+[model]
+name = "resnet50"
+[methods.ce]
+label = "CE"
+[methods.ls]
+label = "LS"
+loss = { name = "ls", alpha = 0.3 }
+[tables.3]
+rows = ["ce", "ls"]
+columns = ["accuracy", "ece_20"]
+[[expected]]
+method = "ls"
+values = { accuracy = 0.5 }
+"""
+
+
+def test_a_table_stands_beside_the_printed_numbers(bench, tmp_path):
+    from calibrant.experiments.papers.shared import tables_beside
+
+    recipe = tmp_path / "paper.toml"
+    recipe.write_text(RECIPE)
+    made = tables_beside(bench, [str(recipe), "never read in small"], "3").tables
+    assert list(made) == ["table3", "table3-beside"]
+    assert [line.method for line in made["table3"].rows] == ["CE", "LS"]
+    (line,) = made["table3-beside"].rows
+    paper, ours, difference = line.cells
+    assert paper.mean == 0.5
+    assert ours.runs == 2
+    assert difference.mean == pytest.approx(ours.mean - 0.5)
+    assert items()["acls.table3"].recipes
+
 
 NAMES = ("acls.table4", "mbls.voc", "mbls.fig3", "sc.fig6", "sc.fig10")
 
@@ -28,7 +62,7 @@ def test_the_image_shown_is_the_first_with_enough_errors(monkeypatch):
     right = {"a": [1, 1, 1, 0, 0, 1], "b": [1, 1, 0, 1, 0, 0]}  # images 0, 0, 1, 1, 2, 2
     image = np.repeat([0, 1, 2], 2)
     monkeypatch.setattr(
-        "calibrant.experiments.papers.mask_items.drawn_pixels",
+        "calibrant.experiments.papers.shared.drawn_pixels",
         lambda runs, method, seed: DrawnPixels(image, np.array(right[method], bool), {}),
     )
     assert shown_image(None, ("a", "b"), 0) == 1
