@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks._markdown import table
 from benchmarks._trained_claims import NOT_RUN, VERDICTS, Judgement, judge
+from benchmarks._trained_curves import METRICS
 from benchmarks._trained_findings import FINDINGS
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant.experiments import Results, tables
@@ -106,6 +107,8 @@ def _rows(judgements: list[Judgement], study: str) -> list[list[str]]:
 def _section(study: TrainedStudy, numbers: Numbers) -> str:
     if len(numbers.tested):
         body = _table(study, numbers.tested)
+        if has_curves(study, numbers.tested):
+            body += "\n" + FIGURE.format(file=figure_of(study), where=FIGURE_SETS[study.curves])
         if numbers.chance is not None:
             body += "\n" + CHANCE.format(reference=study.reference, chance=100 * numbers.chance)
         if len(numbers.trials):
@@ -125,6 +128,24 @@ def _table(study: TrainedStudy, results: Results) -> str:
     reference = study.reference if study.reference in present else None
     return tables.markdown(tables.summary(results, columns, missing=missing, reference=reference)).rstrip() + "\n"
 
+
+def has_curves(study: TrainedStudy, results: Results) -> bool:
+    """Whether there is anything to draw of a study."""
+    return bool(study.curves) and len(results.where(set=study.curves, metric=METRICS)) > 0
+
+
+def figure_of(study: TrainedStudy) -> str:
+    """The figure's file, relative to the page."""
+    return f"trained/{study.name}.svg"
+
+
+FIGURE = """\
+![Risk against coverage, ranked by the largest probability and by normalised logits]({file})
+
+*Risk against coverage on {where}, means over seeds. Left: ranked by the largest probability. Right: by normalised
+logits.*
+"""
+FIGURE_SETS = {"test": "the test images", "pooled": "photographs and sketches pooled"}
 
 CHANCE = """\
 With so few test samples, a perfectly calibrated network with the confidences of `{reference}` would show an ECE of

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _trained_curves as curves
 from benchmarks._trained_claims import Claim
 from benchmarks._trained_studies import Numbers, TrainedStudy
 from calibrant._files import json_value, nulls_as_nan, written_aside
@@ -103,10 +104,12 @@ def hashes_of(study: TrainedStudy) -> dict[str, str]:
 
 
 def _needed(study: TrainedStudy, tested: Results) -> Iterator[ResultRow]:
-    """The rows that a column of the study's table or a term of a claim reads."""
+    """The rows that a column of the study's table, a term of a claim or a curve reads."""
     terms = {term.column for claim in _with_supposed(study.claims) for term in claim.terms}
     columns = map(parse_column, {"accuracy", *study.columns, *terms})
     needed = {(column.set, column.posthoc, column.metric) for column in columns}
+    if study.curves:
+        needed |= {(study.curves, posthoc, metric) for posthoc in curves.PANELS for metric in (*curves.METRICS, "aurc")}
     return (row for row in tested if (row.set, row.posthoc, row.metric) in needed and not math.isnan(row.value))
 
 

@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import _harness as harness
+from benchmarks import _trained_curves as curves
 from benchmarks import _trained_people as people
 from benchmarks import _trained_record as record
 from benchmarks._harness import say
-from benchmarks._trained_page import PAGE_NAME, page, recipes_page
+from benchmarks._trained_page import PAGE_NAME, figure_of, has_curves, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant._files import written_aside
 from calibrant.experiments import Engine, Local, Results, Study, compare
@@ -34,6 +35,7 @@ from calibrant.experiments.comparison.run import collect
 from calibrant.experiments.engines.job import Job
 from calibrant.experiments.plan.study import PlannedRun, Scores, search
 from calibrant.experiments.results import ResultRow
+from calibrant.experiments.results.evaluation import Number
 from calibrant.metrics import ece_by_chance, reliability, top_label
 from calibrant.predictions import Predictions
 
@@ -102,7 +104,7 @@ def _tell(what: str, done: float, total: float | None) -> None:
 
 
 def stored(study: TrainedStudy, folder: Path, seeds: int, votes: Mapping[str, people.Floats] | None = None) -> Numbers:
-    """What is on disk of a study, also by people's votes on its test images; nothing is trained."""
+    """What is on disk of a study, its curves and people's votes on its test images included; nothing is trained."""
     if not (folder / RUNS).is_dir():
         return Numbers()
     plan = study.plan(seeds)
@@ -113,12 +115,14 @@ def stored(study: TrainedStudy, folder: Path, seeds: int, votes: Mapping[str, pe
     references = [run for run in comparison.finals if run.method == study.reference and run.seed != SEARCH_SEED]
     chances = [_chance(comparison.run_folder(run) / "test.npz") for run in references]
     chance = float(np.mean(chances)) if chances else None
-    if votes is not None:
-        finals = [run for run in comparison.finals if run.seed != SEARCH_SEED]
+    for run in (run for run in comparison.finals if run.seed != SEARCH_SEED):
+        more: list[Number] = []
+        if votes is not None:
+            more += people.numbers_by(votes, comparison.run_folder(run).path)
+        if study.curves:
+            more += curves.numbers_of(comparison.run_folder(run).path, study.curves)
         tested += Results(
-            ResultRow(run.key, run.method, run.label, run.tuned_for, run.stage, run.seed, *number)
-            for run in finals
-            for number in people.numbers_by(votes, comparison.run_folder(run).path)
+            ResultRow(run.key, run.method, run.label, run.tuned_for, run.stage, run.seed, *number) for number in more
         )
     return Numbers(tested, results.where(stage="search"), chance, (_machine(),) if len(tested) else ())
 
@@ -193,6 +197,10 @@ def write_page(seeds: int | None) -> None:
         with written_aside(DOCS / name) as aside:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {DOCS / name}")
+    for name, study in STUDIES.items():
+        if has_curves(study, numbers[name].tested):
+            curves.draw(numbers[name].tested, study.curves, DOCS / figure_of(study))
+            print(f"wrote {DOCS / figure_of(study)}")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
 import json
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from benchmarks import _trained_curves as curves
 from benchmarks import _trained_people as people
 from benchmarks import _trained_record as record
 from benchmarks import trained
 from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
-from benchmarks._trained_page import ELSEWHERE, page, recipes_page
+from benchmarks._trained_page import ELSEWHERE, has_curves, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant import Predictions
 from calibrant.experiments import Results
@@ -222,6 +224,50 @@ def test_votes_by_hand():
     confidence, agreement = np.array([0.85, 0.95]), np.array([0.5, 1.0])
     assert people.area(confidence, agreement) == pytest.approx((0.0 + 0.25) / 2)
     assert people.calibration_gap(confidence, agreement) == pytest.approx((0.05 + 0.35) / 2)
+
+
+def write_graded(folder):
+    """Predictions of 40 samples, the more confident the later: of the least confident half, every second is wrong."""
+    gaps = np.linspace(0.1, 4.0, 40)
+    logits = np.stack([gaps, np.zeros(40)], axis=1)
+    labels = np.where((np.arange(40) < 20) & (np.arange(40) % 2 == 0), 1, 0)
+    for name in ("val", "test"):
+        Predictions.from_logits(logits, labels).save(folder / f"{name}.npz")
+
+
+def test_curves_by_hand(tmp_path):
+    """The first error comes behind the 21 most confident: 1 of 22, then one of every two more, 10 of 40 at last."""
+    write_graded(tmp_path)
+    numbers = {(n.posthoc, n.metric): n.value for n in curves.numbers_of(tmp_path, "test")}
+    assert len(numbers) == 2 * len(curves.COVERAGES)
+    for posthoc in curves.PANELS:
+        values = [numbers[posthoc, metric] for metric in curves.METRICS]
+        assert values == pytest.approx([max(0, (count - 20) // 2) / count for count in range(1, 41)])
+
+
+def test_curves_are_drawn_and_shown(tmp_path):
+    write_graded(tmp_path)
+    study = STUDIES["cifar10"]
+    rows = [
+        row("ce", seed, number.metric, number.value, posthoc=number.posthoc)
+        for seed in range(3)
+        for number in (*curves.numbers_of(tmp_path, "test"), *(_Area(posthoc) for posthoc in curves.PANELS))
+    ]
+    results = Results(rows)
+    assert has_curves(study, results)
+    assert not has_curves(study, results.where(metric="aurc"))
+    assert not has_curves(STUDIES["digits"], results)
+    curves.draw(results, "test", tmp_path / "figure" / "cifar10.svg")
+    words = (tmp_path / "figure" / "cifar10.svg").read_text()
+    assert "by largest probability" in words
+    assert "by normalised logits" in words
+    assert words.count("ce, AURC 0.0625") == 2
+
+
+class _Area(NamedTuple):
+    posthoc: str
+    metric: str = "aurc"
+    value: float = 0.0625
 
 
 def test_breast_cancer_is_read_as_a_table(tmp_path):
