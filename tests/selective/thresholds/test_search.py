@@ -12,6 +12,8 @@ from calibrant.selective.bounds import allowed_errors, binomial_tail
 from calibrant.selective.thresholds.search import (
     EDGES,
     FixedSequence,
+    _critical_counts,
+    _drawn_counts,
     _drawn_rates,
     best_start,
     critical_ranks,
@@ -147,7 +149,7 @@ def test_a_start_is_worth_what_a_slow_loop_says():
                     break
                 reached = counts[at]
             worth[start] += reached / 1500
-    start = best_start(wrong, counts, limit, 1000, 0.08)
+    start = best_start(wrong, counts, limit, 1000, 0.08, np.random.default_rng(0))
     assert worth[start] > 0.95 * worth.max()
     assert worth.min() < 0.8 * worth.max()  # a start can be a bad one
 
@@ -174,6 +176,48 @@ def test_no_threshold_lies_where_other_samples_may_be_one_chain_of_ties():
     curve = curve_of(score[1000:], correct[1000:])
     assert plan.thresholds is not None
     assert curve.accepted[curve.at_threshold(plan.thresholds)].min() > 500
+
+
+def test_a_plan_starts_where_the_number_of_accepted_samples_is_no_matter_of_luck():
+    """Hardly an error and some ties: a threshold that accepts about 59 of the samples may accept 58, and end it all."""
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        score, correct = rng.random(12_500), rng.random(12_500) > 2e-4
+        score[::40] = score[1::40][: len(score[::40])]
+        tests = plan_tests(score[:2500], correct[:2500], 10_000, 0.05, 0.05)
+        assert tests.thresholds is not None
+        assert tests.thresholds[0] < 0.95  # accepts 500 or so, of which 14 may be wrong
+        assert search(curve_of(score[2500:], correct[2500:]), "best", 0.05, 0.05, tests).at > 9000
+
+
+def test_accepted_samples_are_drawn_around_what_the_plan_accepts():
+    """The mean is that of the plan; the variance of a beta-binomial, m s (1 - s) (m + n) / (n + 1), by hand."""
+    draws = np.concatenate(
+        [_drawn_counts(np.array([20.0, 50.0, 100.0]), 100, 400, np.random.default_rng(seed)) for seed in range(50)]
+    )
+    assert np.diff(draws, axis=1).min() >= 0
+    assert (draws[:, -1] == 400).all()
+    for column, share in enumerate([0.2, 0.5]):
+        variance = 400 * share * (1 - share) * 500 / 101
+        assert draws[:, column].mean() == pytest.approx(400 * share, abs=4 * math.sqrt(variance / len(draws)))
+        assert draws[:, column].var() == pytest.approx(variance, rel=0.06)
+
+
+def test_critical_counts_allow_what_the_exact_bound_allows():
+    errors, critical = _critical_counts(20_000, 0.05, 0.05)
+    counts = np.arange(0, 15_000, 7)
+    allowed = np.floor(np.interp(counts, critical, errors, left=-1.0))
+    np.testing.assert_array_equal(allowed, allowed_errors(counts, 0.05, 0.05))
+    errors, critical = _critical_counts(2_000_000, 0.05, 0.05)  # not every number of errors: off by one at the most
+    counts = np.arange(100, 2_000_000, 9973)
+    allowed = np.floor(np.interp(counts, critical, errors, left=-1.0))
+    assert np.abs(allowed - allowed_errors(counts, 0.05, 0.05)).max() <= 1
+
+
+def test_of_starts_that_reach_as_much_the_middle_one_is_taken():
+    counts = np.array([60, 120, 250, 400, 600, 800, 1000])
+    limit = allowed_errors(counts, 0.3, 0.05)
+    assert best_start(np.zeros(20_000, bool), counts, limit, 1000, 0.3, np.random.default_rng(0)) == 3
 
 
 def test_what_is_reached_by_a_slow_loop():

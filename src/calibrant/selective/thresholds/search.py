@@ -8,7 +8,8 @@ The rows of the plan, ranked by their score, give a model of the error rate x ra
 :math:`\mathrm{logit}\, \eta(x) = a + b (x - 1/2)` with a normal prior on a and b, and in each part between `EDGES` a
 beta distribution around it, by which the rates may leave the curve where there are rows enough. Of `PLAYS` curves drawn
 from this model, and errors drawn by each, the start is the one with the largest mean coverage. Whatever the model says,
-the promise holds: it decides what is tested, not what passes.
+the promise holds: it decides what is tested, not what passes. What a threshold will accept of the tested samples is not
+known beforehand as it is of a rank, so it is drawn too.
 """
 
 from __future__ import annotations
@@ -235,13 +236,33 @@ def plan_tests(score: Doubles, correct: Bools, samples: int, risk: float, delta:
     """
     curve = curve_of(score, correct)
     wrong = ~correct[np.argsort(-score, kind="stable")]
+    rng = np.random.default_rng(0)
     if curve.sets == len(score):
         ranks, allowed = _ranks_to_test(samples, risk, delta)
-        return FixedSequence(ranks=ranks[best_start(wrong, ranks, allowed, samples, risk) :])
+        return FixedSequence(ranks=ranks[best_start(wrong, ranks, allowed, samples, risk, rng) :])
     thresholds, accepted = candidates_of(curve)
-    counts = np.round(accepted * (samples / len(score))).astype(np.int64)
-    allowed = allowed_errors(counts, risk, delta)
-    return FixedSequence(thresholds=thresholds[best_start(wrong, counts, allowed, samples, risk) :])
+    counts = _drawn_counts(accepted, len(score), samples, rng)
+    errors, critical = _critical_counts(samples, risk, delta)
+    allowed = np.floor(np.interp(counts, critical, errors, left=-1.0)).astype(np.int64)
+    return FixedSequence(thresholds=thresholds[best_start(wrong, counts, allowed, samples, risk, rng) :])
+
+
+def _drawn_counts(accepted: Doubles, rows: int, samples: int, rng: np.random.Generator) -> Ints:
+    """How many of the ``samples`` thresholds may accept, ``[PLAYS, M]``, by how many of the plan's rows they do."""
+    between = np.diff(accepted, prepend=0.0, append=float(rows))
+    shares = rng.gamma(between, size=(PLAYS, len(between)))
+    drawn = rng.multinomial(samples, shares / shares.sum(axis=1, keepdims=True))
+    counts: Ints = np.cumsum(drawn[:, :-1], axis=1)
+    return counts
+
+
+@functools.lru_cache(maxsize=1024)  # as of `critical_ranks`
+def _critical_counts(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]:
+    """Numbers of errors, and the fewest accepted samples with which each is allowed; not all of large numbers."""
+    most = int(allowed_errors(samples, risk, delta))
+    some = np.geomspace(max(most, 1), 1, STEPS).round().astype(np.int64)
+    errors = np.unique(np.concatenate([np.arange(min(most, PLENTY * STEPS)), some[some <= most], [max(most, 0)]]))
+    return errors, fewest_with(errors, np.full_like(errors, max(samples, fewest(risk, delta))), risk, delta)
 
 
 @functools.lru_cache(maxsize=1024)  # as of `critical_ranks`
@@ -253,32 +274,41 @@ def _ranks_to_test(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]
     return ranks, allowed
 
 
-def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float) -> int:
+def best_start(
+    wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float, rng: np.random.Generator
+) -> int:
     """Of tests that accept rising ``counts`` of the samples, the one to start with.
+
+    Where several starts reach as much, it is the middle one: those at the edges are passed by the least margin.
 
     Args:
         wrong: ``[k]`` whether rows of the plan are wrong, the most confident first.
-        counts: ``[M]`` how many of the ``samples`` each test accepts, no test fewer than the one before.
-        allowed: ``[M]`` the most errors with which each test is passed.
+        counts: ``[M]``, or ``[PLAYS, M]`` drawn, how many of the ``samples`` each test accepts, no test fewer than the
+            one before.
+        allowed: of the shape of ``counts``, the most errors with which each test is passed.
         samples: how many there are to test on.
         risk: the target.
+        rng: draws the plays.
     """
-    if len(counts) < 2:
+    if counts.shape[-1] < 2:
         return 0
-    rng = np.random.default_rng(0)
     rates = _drawn_rates(wrong, risk, rng)
     mass = np.concatenate([np.zeros((PLAYS, 1)), np.cumsum(rates * np.diff(EDGES), axis=1)], axis=1)
+    counts = np.broadcast_to(counts, (PLAYS, counts.shape[-1]))
     share = np.clip(counts / samples, 0.0, 1.0)
     part = np.minimum(np.searchsorted(EDGES, share, side="right") - 1, len(EDGES) - 2)
-    expected = samples * (mass[:, part] + (share - EDGES[part]) * rates[:, part])
-    more = np.maximum(np.diff(counts, prepend=0), 0)
+    play = np.arange(PLAYS)[:, None]
+    expected = samples * (mass[play, part] + (share - EDGES[part]) * rates[play, part])
+    more = np.maximum(np.diff(counts, axis=1, prepend=0), 0)
     chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(more, 1), 0.0, 1.0)
-    errors = np.cumsum(rng.binomial(np.broadcast_to(more, chance.shape), chance), axis=1)
-    return int(np.argmax(reached_from(errors <= allowed, counts).sum(0)))
+    errors = np.cumsum(rng.binomial(more, chance), axis=1)
+    reached = reached_from(errors <= allowed, counts).sum(0)
+    best = np.flatnonzero(reached == reached.max())
+    return int(best[len(best) // 2])
 
 
 def reached_from(passed: Bools, counts: Ints) -> Ints:
-    """From each of rising ``counts`` ``[M]`` on, the last before the first test that is not ``passed``, ``[..., M]``.
+    """From each of rising ``counts`` on, the last before the first test that is not ``passed``, both ``[..., M]``.
 
     Example:
         >>> import numpy as np
@@ -286,10 +316,11 @@ def reached_from(passed: Bools, counts: Ints) -> Ints:
         >>> reached_from(np.array([True, True, False, True]), np.array([10, 20, 30, 40])).tolist()
         [20, 20, 0, 40]
     """
-    tests = np.arange(len(counts))
-    failed = np.where(passed, len(counts), tests)
+    tests = np.arange(passed.shape[-1])
+    failed = np.where(passed, len(tests), tests)
     first = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
-    reached: Ints = np.where(passed, counts[first - 1], 0)
+    before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(first - 1, 0), axis=-1)
+    reached: Ints = np.where(passed, before, 0)
     return reached
 
 
