@@ -2,6 +2,8 @@
 
 import dataclasses
 import multiprocessing
+import os
+import signal
 import time
 
 import numpy as np
@@ -26,6 +28,7 @@ from calibrant.data import (
     UnreadableError,
     normalised,
 )
+from calibrant.data import pipeline as pipeline_module
 from calibrant.data.rendering import sample_generator
 from calibrant.targets import adaptive_targets
 from calibrant.training import predict
@@ -231,6 +234,20 @@ def test_batches_do_not_depend_on_workers(workers):
 def threads(image, random):
     """Not a colouring, but the number of threads that torch has where it is done."""
     return torch.full_like(image, torch.get_num_threads())
+
+
+def test_an_interrupt_before_a_worker_ignores_them_does_not_end_it(monkeypatch):
+    """Ctrl-C may come while workers are still starting; without the block the main process loses its worker."""
+    ignore = pipeline_module._ignore_interrupts
+
+    def interrupted(worker):
+        os.kill(os.getpid(), signal.SIGINT)
+        ignore(worker)
+
+    monkeypatch.setattr(pipeline_module, "_ignore_interrupts", interrupted)
+    loader = Pipeline(objects(), [CentreCrop(SIZE)]).loader(Batches(3, 2), workers=1)
+    assert [len(batch.ids) for batch in loader] == [2, 1]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_workers_run_one_thread_each():

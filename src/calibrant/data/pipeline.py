@@ -120,7 +120,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         Worker processes read two batches each ahead of the one that is asked for, with one torch thread each: that is
         PyTorch's default, and ``prefetch_factor`` among the options changes it.
         """
-        return torch.utils.data.DataLoader(
+        return _Loader(
             self,
             batch_sampler=batches,
             collate_fn=_unchanged,
@@ -262,6 +262,17 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         shares = objectness_of(boxes, views, reading=self.reading, names=[data.ids[i] for i in rows])
         shares[unknown] = np.nan
         return boxes, torch.from_numpy(shares)
+
+
+class _Loader(torch.utils.data.DataLoader[Any]):
+    """A DataLoader whose workers start with SIGINT blocked, so that none is killed before it ignores SIGINT."""
+
+    def __iter__(self) -> Any:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().__iter__()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Shot(NamedTuple):

@@ -274,9 +274,7 @@ def _ranks_to_test(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]
     return ranks, allowed
 
 
-def best_start(
-    wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float, rng: np.random.Generator
-) -> int:
+def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float, rng: np.random.Generator) -> int:
     """Of tests that accept rising ``counts`` of the samples, the one to start with.
 
     Where several starts reach as much, it is the middle one: those at the edges are passed by the least margin.
