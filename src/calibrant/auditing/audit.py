@@ -260,7 +260,7 @@ def _comparisons(
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
             continue
-        if first.of_ids is None or second.of_ids is None:
+        if first.id_crc is None or second.id_crc is None:
             notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
         if first.samples > first.judged.size:
             notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
@@ -280,15 +280,15 @@ def why_not_the_same(first: Collected, second: Collected) -> str | None:
         return f"{second.kind} is not the same as {first.kind}"
     if (first.rows, first.samples) != (second.rows, second.samples):
         return f"{count(second.samples)} samples are not the same as {count(first.samples)}"
-    identified = first.of_ids is not None and second.of_ids is not None
-    if identified and first.of_ids != second.of_ids:
+    identified = first.id_crc is not None and second.id_crc is not None
+    if identified and first.id_crc != second.id_crc:
         return "the ids, or their order, are not the same"
     if "confidence" in (first.holds, second.holds):
         return None if identified else "there are no labels and no ids in both, which could tell that rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
         return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
-    has_names = first.of_named_labels is not None and second.of_named_labels is not None
-    same = first.of_named_labels == second.of_named_labels if has_names else first.of_labels == second.of_labels
+    has_names = first.named_label_crc is not None and second.named_label_crc is not None
+    same = first.named_label_crc == second.named_label_crc if has_names else first.label_crc == second.label_crc
     return None if same else "the labels are not the same"
 
 
@@ -299,7 +299,7 @@ def _check_val(first: Collected, val: Collected) -> None:
         raise ValueError(
             f"validation and test predictions must have the same classes, got {val.num_classes} and {first.num_classes}"
         )
-    if (first.of_labels, first.of_values, first.rows) == (val.of_labels, val.of_values, val.rows):
+    if (first.label_crc, first.value_crc, first.rows) == (val.label_crc, val.value_crc, val.rows):
         raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
 
 

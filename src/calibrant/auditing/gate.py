@@ -20,11 +20,11 @@ from calibrant._numbers import count, difference, difference_span, quantity, spa
 from calibrant._progress import Progress, silent, track
 from calibrant.auditing.requirement import Requirement, parse_requirement
 from calibrant.metrics import Interval, check_level, describe
+from calibrant.predictions import Predictions, check_group
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.metrics import Summary
-    from calibrant.predictions import Predictions
     from calibrant.selective import Outcome, Policy
 
 Status = Literal["pass", "fail", "unknown"]
@@ -179,9 +179,8 @@ def _check_arguments(
             raise ValueError(
                 f"{requirement.text!r} needs logits or probabilities, and the predictions hold confidences"
             )
-    if groups is not None and groups not in predictions.group_names:
-        there = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"no group column {groups!r}; there are {there}")
+    if groups is not None:
+        check_group(predictions, groups)
 
 
 @dataclass

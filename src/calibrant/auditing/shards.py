@@ -21,7 +21,16 @@ import numpy as np
 from calibrant._progress import Progress, silent, track
 from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
-from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, check_groups, collect, id_bytes
+from calibrant.auditing.collect import (
+    ERRORS_KEPT,
+    NOTHING_COUNTS,
+    Collected,
+    add_batch,
+    begin,
+    check_groups,
+    collect,
+    id_bytes,
+)
 from calibrant.predictions import BATCH, FileStore, Predictions
 
 #: Rows of a piece, and samples of it that count.
@@ -61,12 +70,12 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     for sample in (collected.judged, collected.logits):
         sample.limit = _limit(sample.size, offsets.total)
     part = Part(collected, offsets, 0, 0, 0, {})
-    of_values = 0
-    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # those of a checksum
+    value_crc = 0
+    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
     for batch in predictions.batches():
         if collected.rows < first_rows:
             first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
-            of_values = zlib.crc32(first.tobytes(), of_values)
+            value_crc = zlib.crc32(first.tobytes(), value_crc)
             part.value_bytes += first.nbytes
         add_batch(collected, batch)
         part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
@@ -75,7 +84,7 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
         columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
         for name, column in columns.items():
             part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
-    collected.of_values = of_values
+    collected.value_crc = value_crc
     return part
 
 
@@ -90,7 +99,7 @@ def _limit(size: int, total: int) -> int:
 
 
 def merge(parts: Iterable[Part]) -> Collected:
-    """What one pass over all parts, which come in order, would have found."""
+    """What one pass over all parts would have collected; the parts come in order."""
     total: Collected | None = None
     types: dict[str, str] = {}
     for part in parts:
@@ -102,7 +111,7 @@ def merge(parts: Iterable[Part]) -> Collected:
         else:
             _absorb(total, part)
     if total is None or not total.samples:
-        raise ValueError("every position is ignored: there is nothing to audit")
+        raise ValueError(NOTHING_COUNTS)
     total.groups = {name: _sorted(*group) for name, group in total.groups.items()}
     return total
 
@@ -126,12 +135,12 @@ def _absorb(total: Collected, part: Part) -> None:
     if total.digits is not None and more.digits is not None:
         total.digits.absorb(more.digits)
     total.ignored += more.ignored
-    total.of_labels = joined_crc32(total.of_labels, more.of_labels, part.label_bytes)
-    if more.of_named_labels is not None:  # four bytes a label, and eight of a label itself
-        total.of_named_labels = joined_crc32(total.of_named_labels or 0, more.of_named_labels, part.label_bytes // 2)
-    total.of_values = joined_crc32(total.of_values, more.of_values, part.value_bytes)
-    if more.of_ids is not None:
-        total.of_ids = joined_crc32(total.of_ids or 0, more.of_ids, part.id_bytes)
+    total.label_crc = joined_crc32(total.label_crc, more.label_crc, part.label_bytes)
+    if more.named_label_crc is not None:  # four bytes a label, and eight of a label itself
+        total.named_label_crc = joined_crc32(total.named_label_crc or 0, more.named_label_crc, part.label_bytes // 2)
+    total.value_crc = joined_crc32(total.value_crc, more.value_crc, part.value_bytes)
+    if more.id_crc is not None:
+        total.id_crc = joined_crc32(total.id_crc or 0, more.id_crc, part.id_bytes)
 
 
 def _absorb_predicted(total: Collected, more: Collected) -> None:

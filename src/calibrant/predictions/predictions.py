@@ -427,3 +427,10 @@ class Predictions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Predictions._of, (self._store,)
+
+
+def check_group(predictions: Predictions, column: str) -> None:
+    """Raise unless the predictions have a group column of this name."""
+    if column not in predictions.group_names:
+        available = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {column!r}; there are {available}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_group
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.sets import SetTarget
@@ -212,9 +212,8 @@ def check_arguments(predictions: Predictions, target: ThresholdTarget, score: st
     """Raise unless group, score and method go with the predictions and the target."""
     if target.coverage is not None and group is not None:
         raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
-    if group is not None and group not in predictions.group_names:
-        available = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
+    if group is not None:
+        check_group(predictions, group)
     if predictions.kind == "segmentation" and group is not None:
         raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
     if predictions.holds == "probabilities" and score == "energy":
