@@ -13,7 +13,7 @@ import importlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 T = TypeVar("T")
 R = TypeVar("R")
+C = TypeVar("C", bound=tuple[Any, ...])
 
 #: What users may give: whatever NumPy takes, and arrays of other frameworks.
 ArrayLike: TypeAlias = Any
@@ -87,21 +88,18 @@ def rounded(values: npt.NDArray[np.float64], precision: Precision) -> npt.NDArra
     return values.astype(precision).astype(np.float64)
 
 
-def given_back(array: Array, template: Any, dtype: type | None = None) -> Any:
-    """An array as the kind of array that ``template`` is: a tensor of its device and precision, else NumPy's.
+def as_kind_of(template: Any, array: Array, *, keep_precision: bool = False) -> Any:
+    """A result as the kind of array that was given: a tensor on the device of ``template``, or NumPy's array.
 
-    Args:
-        array: what was computed.
-        template: what came.
-        dtype: of the array, where it is to keep its own precision.
+    Floating-point tensors have the precision of the template, too, unless ``keep_precision``.
     """
     if not hasattr(template, "detach"):
         return array
     import torch
 
     tensor = torch.from_numpy(np.ascontiguousarray(array)).to(template.device)
-    narrowed = dtype is None and array.dtype.kind == "f" and template.is_floating_point()
-    return tensor.to(template.dtype) if narrowed else tensor
+    is_narrowed = not keep_precision and array.dtype.kind == "f" and template.is_floating_point()
+    return tensor.to(template.dtype) if is_narrowed else tensor
 
 
 def row_slices(rows: int, numbers: int, limit: int | None = None) -> Iterator[slice]:
@@ -120,6 +118,20 @@ def cache_chunks(z: Array) -> Iterator[Array]:
 def class_rows(z: Array) -> Array:
     """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
     return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
+
+
+def take_rows(columns: C, rows: Any) -> C:
+    """Some rows of a named tuple of columns, arrays of one length."""
+    make: Any = type(columns)
+    selected: C = make(*(column[rows] for column in columns))
+    return selected
+
+
+def join_rows(parts: Sequence[C]) -> C:
+    """Named tuples of columns put together, one after the other."""
+    make: Any = type(parts[0])
+    joined: C = make(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined
 
 
 def map_levels(values: Array, convert: Callable[[Any], Any], dtype: type) -> Array:

@@ -88,7 +88,7 @@ class Audit:
 
     def to_html(self, path: str | Path) -> None:
         """Write the report: one HTML file that opens anywhere, offline."""
-        from calibrant.report import write_audit  # here, because it brings matplotlib along
+        from calibrant.report import write_audit  # here: an audit without a page needs none of it
 
         write_audit(path, self.document)
 
@@ -151,7 +151,7 @@ def audit(
     from calibrant import __version__
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
-    from calibrant.auditing.document import CONVENTIONS, describe
+    from calibrant.auditing.document import CONVENTIONS, describe_model
     from calibrant.auditing.headline import better_model, next_step, overall_verdict
     from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
@@ -186,7 +186,7 @@ def audit(
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
-        describe(name, model, held_out if name == first else None, centre=centre, **sampling)
+        describe_model(name, model, held_out if name == first else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]
@@ -249,7 +249,7 @@ def _comparisons(
     collected: Mapping[str, Collected], described: Sequence[Described], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples; a note says where that cannot be."""
-    from calibrant.auditing.document import compare
+    from calibrant.auditing.document import describe_comparison
     from calibrant.metrics import paired_differences
 
     (base, first), *others = collected.items()
@@ -270,7 +270,7 @@ def _comparisons(
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
             notes.append(f"NLL not compared with {base}: labels of probability 0 count differently in the two files.")
-        comparisons.append(compare(base, name, change, (described[0].numbers, model.numbers)))
+        comparisons.append(describe_comparison(base, name, change, (described[0].numbers, model.numbers)))
     return comparisons
 
 

@@ -15,7 +15,7 @@ from calibrant._validation import listing
 from calibrant.export.graph import GROUP, OUTPUTS, SET, with_own_logits
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.posthoc import NumpyOps, softmax
-from calibrant.selective import Decision, Policy, decision
+from calibrant.selective import Decision, Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -166,7 +166,7 @@ class Verification:
         rows = class_rows(logits.astype(np.float64))
         numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
         with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
-            return decision(self.policy, NumpyOps(), rows, numbers)
+            return decision_formula(self.policy, NumpyOps(), rows, numbers)
 
     def _is_rounding(
         self, own: Array, other: Array, precision: Precision, answers: AnswerRows, group: Array | None
@@ -263,7 +263,7 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
 
 def _answers(policy: Policy, rows: Array) -> Decision[Any]:
     group = None if policy.group_names is None else np.zeros((len(rows), 1))
-    return decision(policy, NumpyOps(), rows.astype(np.float64), group)
+    return decision_formula(policy, NumpyOps(), rows.astype(np.float64), group)
 
 
 def _scores(policy: Policy, rows: Array) -> Array:

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from calibrant._arrays import (
     CHUNK,
     Array,
+    as_kind_of,
     cache_chunks,
     class_rows,
-    given_back,
     import_compiled,
     in_threads,
     row_slices,
@@ -212,7 +212,7 @@ def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOO
         check_finite(part)
         scores = score(class_rows(part).astype(np.float64))
         parts.append(scores.reshape(part.shape[0], *part.shape[2:]))
-    return given_back(np.concatenate(parts), logits, np.float64)
+    return as_kind_of(logits, np.concatenate(parts), keep_precision=True)
 
 
 def msp_formula(ops: Ops[V], z: V) -> V:
