@@ -1,8 +1,8 @@
 """Arrays of any framework as NumPy arrays and back, the floating-point type they came in, and the one way to cut them.
 
 NumPy arrays, lists, PyTorch tensors (any device, with or without a gradient), JAX, TensorFlow, pandas and polars are
-taken by what they can do (``__array__``, ``numpy()``, DLPack), never by whose they are, and nothing is copied that need
-not be. Nothing here imports a framework.
+converted by what they can do (``__array__``, ``numpy()``, DLPack), whatever their class, without a copy where possible.
+Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ def threads() -> int:
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """The result of ``work`` for each item, in their order; it should release the interpreter's lock.
+    """The result of ``work``, which should release the interpreter's lock, for each item in order.
 
-    The threads are kept for the next call; a process that was forked has none, and starts its own.
+    The threads are kept for the next call; a forked process starts its own.
     """
     return _pool(os.getpid(), threads()).map(work, items)
 
@@ -168,7 +168,7 @@ def _from_torch(tensor: Any) -> Any:
 
 
 def _is_foreign(values: Any) -> bool:
-    """Whether these are floats that NumPy has no type of its own for, with a way out."""
+    """Whether these are floats of a type that NumPy does not have, and can be converted."""
     dtype = getattr(values, "dtype", None)
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
 
@@ -177,8 +177,8 @@ def _is_foreign(values: Any) -> bool:
 def import_compiled(name: str) -> Any:
     """A module of compiled passes, by its name; imports Numba.
 
-    Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
-    goes with this process.
+    Compiled code is cached beside the source or in the user's cache; where neither can be written to, in a temporary
+    folder of this process.
     """
     try:
         return importlib.import_module(name)

@@ -31,7 +31,7 @@ Collecting = Callable[..., "Collected"]
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of an audit. Everything is in `document`, the rest are ways to it.
+    """The result of an audit. Everything is in `document`, from which the other attributes read.
 
     Attributes:
         document: the whole audit as a plain dictionary, as `to_json` writes it.
@@ -288,8 +288,8 @@ def why_not_the_same(first: Collected, second: Collected) -> str | None:
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
         return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
     has_names = first.named_label_crc is not None and second.named_label_crc is not None
-    same = first.named_label_crc == second.named_label_crc if has_names else first.label_crc == second.label_crc
-    return None if same else "the labels are not the same"
+    is_same = first.named_label_crc == second.named_label_crc if has_names else first.label_crc == second.label_crc
+    return None if is_same else "the labels are not the same"
 
 
 def _check_val(first: Collected, val: Collected) -> None:

@@ -86,9 +86,9 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     other = part["first"] if best == part["second"] else part["second"]
     gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
     best_model = next(model for model in models if model["name"] == best)
-    rest = _trust_words([model for model in models if model is not best_model])
+    trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {rest}."
+    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 

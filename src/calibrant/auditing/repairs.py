@@ -266,16 +266,16 @@ def _gap_at_equal_confidence(
     sure = np.clip(confidence, 1e-12, 1 - 1e-12)
     odds = np.log(sure) - np.log1p(-sure)
     number = np.maximum(np.bincount(window, minlength=size), 1)
-    x, rest = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
-    slope = np.bincount(window, x * rest, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
-    rest = rest - slope[window] * x
+    x, residual = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
+    slope = np.bincount(window, x * residual, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
+    residual = residual - slope[window] * x
     right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
     enough = (right >= FEWEST_IN_WINDOW) & (wrong >= FEWEST_IN_WINDOW)
     if not enough.any():
         return Interval(math.nan, math.nan, math.nan)
-    of_wrong = np.bincount(window[~correct], rest[~correct], size)[enough] / wrong[enough]
-    of_right = np.bincount(window[correct], rest[correct], size)[enough] / right[enough]
-    spread = np.sqrt(np.maximum(np.bincount(window, rest**2, size) / number, 1e-30))[enough]
+    of_wrong = np.bincount(window[~correct], residual[~correct], size)[enough] / wrong[enough]
+    of_right = np.bincount(window[correct], residual[correct], size)[enough] / right[enough]
+    spread = np.sqrt(np.maximum(np.bincount(window, residual**2, size) / number, 1e-30))[enough]
     variance = 1 / right[enough] + 1 / wrong[enough]
     weight = (1 / variance) / (1 / variance).sum()
     error = float(np.sqrt((weight**2 * variance).sum()))

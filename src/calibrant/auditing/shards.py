@@ -117,53 +117,53 @@ def merge(parts: Iterable[Part]) -> Collected:
 
 
 def _absorb(total: Collected, part: Part) -> None:
-    more = part.collected
-    total.sketch = total.sketch + more.sketch
-    _absorb_predicted(total, more)
+    added = part.collected
+    total.sketch = total.sketch + added.sketch
+    _absorb_predicted(total, added)
     for name in ("overall", "by_class", "classwise", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
-            _add_tables(table, getattr(more, name))
-    for name, (levels, breakdown) in more.groups.items():
+            _add_tables(table, getattr(added, name))
+    for name, (levels, breakdown) in added.groups.items():
         _add_group(*total.groups[name], levels, breakdown)
     # Stable: of equally confident errors the first ones stay.
-    total.worst = sorted(total.worst + more.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
-    total.confidences.absorb(more.confidences)
-    total.judged.absorb(more.judged)
-    total.logits.absorb(more.logits)
-    total.rows, total.samples = more.rows, more.samples
-    total.impossible += more.impossible
-    if total.digits is not None and more.digits is not None:
-        total.digits.absorb(more.digits)
-    total.ignored += more.ignored
-    total.label_crc = joined_crc32(total.label_crc, more.label_crc, part.label_bytes)
-    if more.named_label_crc is not None:  # four bytes a label, and eight of a label itself
-        total.named_label_crc = joined_crc32(total.named_label_crc or 0, more.named_label_crc, part.label_bytes // 2)
-    total.value_crc = joined_crc32(total.value_crc, more.value_crc, part.value_bytes)
-    if more.id_crc is not None:
-        total.id_crc = joined_crc32(total.id_crc or 0, more.id_crc, part.id_bytes)
+    total.worst = sorted(total.worst + added.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
+    total.confidences.absorb(added.confidences)
+    total.judged.absorb(added.judged)
+    total.logits.absorb(added.logits)
+    total.rows, total.samples = added.rows, added.samples
+    total.impossible += added.impossible
+    if total.digits is not None and added.digits is not None:
+        total.digits.absorb(added.digits)
+    total.ignored += added.ignored
+    total.label_crc = joined_crc32(total.label_crc, added.label_crc, part.label_bytes)
+    if added.named_label_crc is not None:  # four bytes a label, and eight of a label itself
+        total.named_label_crc = joined_crc32(total.named_label_crc or 0, added.named_label_crc, part.label_bytes // 2)
+    total.value_crc = joined_crc32(total.value_crc, added.value_crc, part.value_bytes)
+    if added.id_crc is not None:
+        total.id_crc = joined_crc32(total.id_crc or 0, added.id_crc, part.id_bytes)
 
 
-def _absorb_predicted(total: Collected, more: Collected) -> None:
+def _absorb_predicted(total: Collected, added: Collected) -> None:
     """Add the table of predicted classes of confidences; there is none of all where a part has too many."""
     if total.class_levels is None or total.by_class is None:
         return
-    if more.class_levels is None or more.by_class is None:
+    if added.class_levels is None or added.by_class is None:
         total.class_levels = total.by_class = None
         return
-    _add_group(total.class_levels, total.by_class, more.class_levels, more.by_class)
+    _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
 
 
-def _add_tables(table: Any, more: Any) -> None:
+def _add_tables(table: Any, added: Any) -> None:
     """Add counts and sums; what a table is of, its text and edges, stays."""
-    for name, value in vars(more).items():
+    for name, value in vars(added).items():
         if name not in ("kind", "inner"):
             setattr(table, name, getattr(table, name) + value)
 
 
-def _add_group(levels: Levels, breakdown: Breakdown, more_levels: Levels, more: Breakdown) -> None:
-    codes = [levels.codes.setdefault(value, len(levels.codes)) for value in more_levels.codes]
+def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:
+    codes = [levels.codes.setdefault(value, len(levels.codes)) for value in added_levels.codes]
     levels.check()
-    for name, value in vars(more).items():
+    for name, value in vars(added).items():
         before = getattr(breakdown, name)
         table = np.zeros((len(levels.codes), *before.shape[1:]), before.dtype)
         table[: len(before)] = before
@@ -281,7 +281,7 @@ def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
 
 
 class _OtherSizeError(Exception):
-    """Some labels are ignored, so that samples have other numbers than the headers let expect."""
+    """Some labels are ignored, so that fewer samples count than the headers say."""
 
 
 def _without_ignored(part: Part) -> Part:

@@ -300,13 +300,13 @@ def strip(effect: Part, unit: str) -> str:
 def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
     """A mark per run, of its method's colour and shape."""
     points = {str(g["name"]): finite_points(g) for g in groups}
-    x_range, y_range = (limits([[point[k] for point in own] for own in points.values()]) for k in (0, 1))
+    x_range, y_range = (limits([[point[k] for point in pairs] for pairs in points.values()]) for k in (0, 1))
     plot = Plot(640, 420, x_range, y_range, margin=(66, 20, 14, 50))
     plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
     labels: list[Point] = []
-    for name, own in points.items():
+    for name, pairs in points.items():
         outside = []
-        for x, y in own:
+        for x, y in pairs:
             nearest = clamped(x, x_range), clamped(y, y_range)
             tip = f"{name}: accuracy {table_percent(x)}, ECE {table_percent(y)}"
             plot.add(look[name].mark(plot.at_x(nearest[0]), plot.at_y(nearest[1]), tip, 5.0))

@@ -1,4 +1,4 @@
-"""What is asked of a fit: the promise, the sets and on which predictions; read, and checked that it goes together."""
+"""What is asked of a fit, read and checked: the promise, the prediction sets, and whether all of it fits together."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def check_costs(costs: Any, classes: int) -> Any:
     return matrix
 
 
-def check_together(
+def check_compatible(
     promise: Promise, target_risk: float | None, target_coverage: float | None, method: str, score: str, group: Any
 ) -> None:
     """Raise unless the other arguments of a fit go with the promise."""
@@ -137,8 +137,8 @@ def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None
         >>> parse_promises("expected-risk:0.05", None, 10).target
         0.05
     """
-    every = list(texts) if isinstance(texts, list | tuple) else [texts]
-    promises = [_parse(text, class_names, num_classes) for text in every]
+    entries = list(texts) if isinstance(texts, list | tuple) else [texts]
+    promises = [_parse(text, class_names, num_classes) for text in entries]
     if not promises:
         raise ValueError(f"promise must be {SPELLINGS}, got nothing")
     if len(promises) == 1:

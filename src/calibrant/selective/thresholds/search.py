@@ -297,9 +297,9 @@ def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: fl
     part = np.minimum(np.searchsorted(EDGES, share, side="right") - 1, len(EDGES) - 2)
     play = np.arange(PLAYS)[:, None]
     expected = samples * (mass[play, part] + (share - EDGES[part]) * rates[play, part])
-    more = np.maximum(np.diff(counts, axis=1, prepend=0), 0)
-    chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(more, 1), 0.0, 1.0)
-    errors = np.cumsum(rng.binomial(more, chance), axis=1)
+    added = np.maximum(np.diff(counts, axis=1, prepend=0), 0)
+    chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(added, 1), 0.0, 1.0)
+    errors = np.cumsum(rng.binomial(added, chance), axis=1)
     reached = reached_from(errors <= allowed, counts).sum(0)
     best = np.flatnonzero(reached == reached.max())
     return int(best[len(best) // 2])
