@@ -143,7 +143,7 @@ def _fixes(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
     lede = (
         '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
-        "(pp: percentage points).</p>" + tables.difference_legend()
+        "(pp: percentage points).</p>" + tables.DIFFERENCE_LEGEND
     )
     return _section("fixes", "What a fix would gain", "Fixes", _by_file(models, show), lede)
 
@@ -177,7 +177,7 @@ def _comparisons(document: Part, models: Sequence[Part]) -> ReportSection | None
         "side by side suggest. Differences of shares are in percentage points (pp).</p>"
     )
     body = "".join(map(tables.comparison, document.get("comparisons") or ()))
-    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + tables.difference_legend())
+    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + tables.DIFFERENCE_LEGEND)
 
 
 def _figures(
@@ -243,11 +243,8 @@ def _constant(models: Sequence[Part]) -> str:
     majority = models[0].get("majority")
     if not majority:
         return ""
-    constant, error, model_error = name(majority["name"]), majority["error"]["value"], majority["model_error"]
-    return (
-        f'<p class="lede">Always answering {constant} is wrong in {percent(error)}, the model in '
-        f"{percent(model_error)}.</p>"
-    )
+    constant = f"Always answering {name(majority['name'])} is wrong in {percent(majority['error']['value'])}"
+    return f'<p class="lede">{constant}, the model in {percent(majority["model_error"])}.</p>'
 
 
 def _boxes(*words: str) -> str:

@@ -155,9 +155,8 @@ def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int) -> Ch
     for block in np.unique(unit // BLOCK).tolist():
         inside = unit // BLOCK == block
         draw[inside] = draws(0, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
-    rows = take_rows(
-        ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)), draw < share_for_choice(samples)
-    )
+    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_))
+    rows = take_rows(rows, draw < share_for_choice(samples))
     precision = np.float64 if values.itemsize == 8 else np.float32
     return ChoiceSamples(rows._replace(values=rows.values.astype(precision, copy=False)), 1)
 
