@@ -92,7 +92,7 @@ def test_descriptions_of_metrics_with_a_setting():
     assert M.describe("ece_20").label == "ECE (20 bins)"
     assert M.describe("coverage_at_risk_0.05").label == "Coverage at 5% risk"
     assert M.describe("risk_at_coverage_0.9").bounds == (0, 1)
-    with pytest.raises(ValueError, match=r"^no metric is called 'ecce'; known are accuracy, nll, "):
+    with pytest.raises(ValueError, match=r"^no metric is called 'ecce'; known are accuracy, mean_iou, nll, "):
         M.describe("ecce")
 
 

@@ -25,8 +25,10 @@ from calibrant.auditing.repairs import (
     other_scores,
 )
 from calibrant.metrics import (
+    COMPARED,
     COVERAGES,
     RISKS,
+    SHOWN,
     Approximate,
     Interval,
     RiskCoverage,
@@ -43,13 +45,6 @@ from calibrant.predictions import UNITS
 from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
-
-#: What an audit shows, in this order.
-SHOWN_METRICS = (
-    "accuracy", "mean_iou", "nll", "brier", "ece_15", "ece_10", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
-    "mean_confidence", "overconfidence", "underconfidence", "objectness_deviation", "aurc", "e_aurc", "augrc",
-    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
-)  # fmt: skip
 
 CONVENTIONS = [
     ["Intervals", "Wilson's for accuracy and risk at a coverage, and by its limits for coverage at risk; NLL and Brier "
@@ -137,7 +132,7 @@ def describe_model(
         "kind": collected.kind,
         "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
         "notes": _notes(collected, repairs),
-        "metrics": [_metric(key, values[key], numbers[key], collected) for key in SHOWN_METRICS if key in values],
+        "metrics": [_metric(key, values[key], numbers[key], collected) for key in SHOWN if key in values],
         "findings": [asdict(finding) for finding in list_findings(evidence)],
         "positive": None if classes is None else describe_positive(collected, classes, numbers, level),
         "majority": None if classes is None else describe_majority(classes.majority, classes.samples),
@@ -213,7 +208,6 @@ def describe_comparison(
     numbers: tuple[Mapping[str, Interval], Mapping[str, Interval]],
 ) -> dict[str, Any]:
     """Paired differences between two models as a document, beside each model's own numbers."""
-    compared = ("accuracy", "nll", "brier", "ece", "mean_confidence", "aurc", "augrc")
     rows = [
         {
             "name": (name := "ece_15" if key == "ece" else key),
@@ -224,7 +218,7 @@ def describe_comparison(
             "low": change[key].low,
             "high": change[key].high,
         }
-        for key in compared
+        for key in COMPARED
         if key in change
     ]
     return {"first": first, "second": second, "rows": rows}

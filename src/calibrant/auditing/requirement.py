@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from calibrant._validation import did_you_mean, short
-from calibrant.metrics import MEASURED, describe, split_name
+from calibrant.metrics import COMPARED, MEASURED, describe, split_name
 
 #: What a policy does, beside the metrics: shares, and what its answers cost.
 POLICY_METRICS = {
@@ -17,8 +17,6 @@ POLICY_METRICS = {
     "policy.recall": "samples of the class that the policy answers as it",
     "policy.cost": "mean cost of the policy's answers",
 }
-#: Metrics whose difference from a baseline has an interval.
-COMPARED = ("accuracy", "mean_confidence", "ece", "aurc", "augrc", "nll", "brier")
 #: Short names: what is measured, at a share that the name carries.
 _AT = {"risk": "risk_at_coverage", "coverage": "coverage_at_risk"}
 _ABSOLUTE = re.compile(r"\s*([a-z_.0-9]+?(?:@[0-9.]+%?)?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*(%?)\s*")

@@ -32,6 +32,7 @@ from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_diffe
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, classwise_ece, ece, mce, reliability
 from calibrant.metrics.catalogue import (
     BINS,
+    COMPARED,
     COVERAGES,
     DETECTION,
     LARGE_ERROR,
@@ -39,6 +40,7 @@ from calibrant.metrics.catalogue import (
     METRICS,
     PYCALIB,
     RISKS,
+    SHOWN,
     SMALL_ERROR,
     Metric,
     base_name,

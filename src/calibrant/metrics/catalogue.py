@@ -50,14 +50,14 @@ class Metric:
 
 _METRICS = (
     Metric("accuracy", "Accuracy", "share", "Accuracy", "high", (0, 1), "share of predictions that are right"),
+    Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
+           "intersection over union of labelled and predicted pixels, mean over the classes",
+           title="mean intersection over union"),
     Metric("nll", "NLL", "number", "Accuracy", "low", (0, math.inf),
            "mean negative log-likelihood of the labels, in nats",
            title="negative log-likelihood"),
     Metric("brier", "Brier score", "number", "Accuracy", "low", (0, 2),
            "mean squared distance of the probabilities from the one-hot labels"),
-    Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
-           "intersection over union of labelled and predicted pixels, mean over the classes",
-           title="mean intersection over union"),
     Metric("ece", "ECE", "share", "Calibration", "low", (0, 1),
            "mean gap of confidence and accuracy over bins of equal width", absolute=True,
            title="expected calibration error"),
@@ -77,6 +77,8 @@ _METRICS = (
            "mean confidence of the wrong predictions"),
     Metric("underconfidence", "Underconfidence", "share", "Calibration", "low", (0, 1),
            "mean of 1 - confidence of the right predictions"),
+    Metric("objectness_deviation", "Objectness deviation", "share", "Objects", "low", (0, 1),
+           "mean distance of the confidence from the share the object covers"),
     Metric("aurc", "AURC", "number", "Selective", "low", (0, 1),
            "area under the risk-coverage curve: mean error rate of the most confident predictions",
            title="area under the risk-coverage curve"),
@@ -90,8 +92,6 @@ _METRICS = (
            "largest share that can be accepted at the error rate allowed"),
     Metric("risk_at_coverage", "Risk at coverage", "share", "Selective", "low", (0, 1),
            "error rate of the most confident predictions of a share"),
-    Metric("objectness_deviation", "Objectness deviation", "share", "Objects", "low", (0, 1),
-           "mean distance of the confidence from the share the object covers"),
 )  # fmt: skip
 
 #: Every metric by the name of its function.
@@ -131,6 +131,19 @@ BINS = 15  # those of the ECE where nothing else is said
 SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE: what counts as well and as poorly calibrated
 RISKS = (0.01, 0.02, 0.05, 0.10)
 COVERAGES = (0.80, 0.90, 0.95)
+
+#: The settings that a metric is shown at, the usual one first.
+SETTINGS: dict[str, tuple[float, ...]] = {
+    "ece": (BINS, *(bins for bins in ECE_BINS if bins != BINS)),
+    "coverage_at_risk": RISKS,
+    "risk_at_coverage": COVERAGES,
+}
+#: What an audit shows, as far as it can be measured, in the order of the catalogue.
+SHOWN = tuple(
+    name if setting is None else f"{name}_{setting:g}" for name in METRICS for setting in SETTINGS.get(name, (None,))
+)
+#: Metrics of which two models are compared on the same samples.
+COMPARED = ("accuracy", "nll", "brier", "ece", "mean_confidence", "aurc", "augrc")
 
 #: Every metric that a sketch can give, by name, in the order of `Summary.metrics`.
 MEASURED = (
