@@ -1,7 +1,9 @@
 """Options of readers: one that does not exist or is of another kind is one sentence, whoever gives it."""
 
 import inspect
+import re
 import typing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,3 +104,10 @@ def test_no_reader_takes_an_unknown_option(case, tmp_path):
     make, layout, split, _ = TREES[case]
     with pytest.raises(ValueError, match=f"{layout} has no option 'nothing'; it has "):
         read(make(tmp_path / "set"), split, layout=layout, nothing=1)
+
+
+def test_the_table_of_the_docs_has_every_layout():
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    names = {name for cell in first for name in re.findall(r"`([\w-]+)`", cell)}
+    assert set(layouts()) <= names

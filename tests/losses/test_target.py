@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant import losses
-from calibrant.losses import CrossEntropy
+from calibrant.losses import CrossEntropy, Target
 
 
 def test_class_weights():
@@ -43,3 +43,14 @@ def test_soft_targets_may_be_off_by_the_rounding_of_their_type(dtype):
     assert torch.isfinite(CrossEntropy()(torch.randn(6, 1000, generator=generator), q))
     with pytest.raises(ValueError, match=r"got a sum of 1\.0[45]"):
         CrossEntropy()(torch.randn(6, 1000, generator=generator), 1.05 * q)
+
+
+def test_the_label_as_a_distribution_works_inside_vmap():
+    """One-hot rows by hand; a warning that vmap has no rule for an operation is an error here."""
+    z, labels = torch.zeros(3, 4), torch.tensor([2, 0, 3])
+
+    def row(z, label):
+        return Target(label.unsqueeze(0)).distribution(z.unsqueeze(0))[0]
+
+    expected = [[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    assert torch.func.vmap(row)(z, labels).tolist() == expected

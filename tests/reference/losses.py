@@ -1,11 +1,11 @@
-"""Every training loss in NumPy float64 with plain loops, written from the papers and DESIGN section 3 alone.
+"""Every training loss in NumPy float64 with plain loops, written from the papers alone.
 
 Each loss is ``name(logits [N, K], labels [N], **hyper) -> {"fidelity": [N], "regulariser": [N]}``, and the loss with
 reduction "mean" is mean(fidelity) + mean(regulariser). A regulariser that belongs to the whole batch (MMCE, MDCA)
 stands in every entry. Letters: z logits, p softmax, y label, yhat = first argmax, K classes, N samples.
 
-Paper keys are those of papers/README.md; a method whose own paper is not stored there is cited through ACLS ("ACLS S":
-its supplement) and through DESIGN section 3, which says what variant="paper" and variant="released" mean.
+Keys are those of references.bib; "ACLS S" is the supplement of ACLS. The head of each method's file in
+src/calibrant/losses says what variant="paper" and variant="released" mean.
 
 Where a source holds a quantity constant in the gradient, the value alone cannot show it. ``acls`` and ``mbls``
 therefore take ``frozen``, the logits [N, K] at which those constants are evaluated: gradient(acls, z, y, frozen=z) is
@@ -216,13 +216,13 @@ def _focal_with(logits: npt.ArrayLike, labels: npt.ArrayLike, gamma: Array) -> T
 
 @checks("focal", *({"gamma": gamma} for gamma in (0.0, 0.5, 1.0, 3.0)))
 def focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0) -> Terms:
-    """DESIGN 3 (ACLS ref. [18]; no stored paper prints it): -(1 - p_y)^gamma log p_y, all in fidelity."""
+    """[Lin2017] (ACLS ref. [18]): -(1 - p_y)^gamma log p_y, all in fidelity."""
     return _focal_with(logits, labels, np.full(len(_as_labels(labels)), float(gamma)))
 
 
 @checks("flsd", *({"variant": variant} for variant in VARIANTS))
 def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, variant: str = "released") -> Terms:
-    """ACLS S Eq. 1, DESIGN 3: focal with gamma by confidence.
+    """ACLS S Eq. 1, and the released code: focal with gamma by confidence.
 
     paper: from p_yhat, 5 below 0.2, else 3 (the argument gamma plays no part).
     released: from p_y, 5 below 0.2, 3 below 0.5, ``gamma`` from 0.5 on.
@@ -249,7 +249,7 @@ def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, va
 def confidence_penalty(
     logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 0.1, variant: str = "paper"
 ) -> Terms:
-    """DESIGN 3 (ACLS ref. [29]): CE - strength H(p); released: CE - strength H(p)/K; LR Eq. 2: CE + strength H(p)."""
+    """ACLS ref. [29]: CE - strength H(p); released: CE - strength H(p)/K; LR Eq. 2: CE + strength H(p)."""
     _one_of("variant", variant, "paper", "released", "lr")
     n_classes = _as_logits(logits).shape[1]
     divisor = {"paper": 1, "released": n_classes, "lr": -1}[variant]
@@ -266,7 +266,7 @@ def mmce(
     weighted: bool = True,
     variant: str = "released",
 ) -> Terms:
-    """DESIGN 3 (ACLS ref. [16]): kernel calibration error with k = exp(-|r_i - r_j| / kernel_width), r = max p.
+    """ACLS ref. [16]: kernel calibration error with k = exp(-|r_i - r_j| / kernel_width), r = max p.
 
     The sums run over all ordered pairs, i = j included; m correct and n wrong samples. In exact arithmetic every
     squared value but the released weighted one is >= 0; there the 1e-5 can push it below -1e-10, where the formula
@@ -449,7 +449,7 @@ def acls(
     gradient: str = "eq13",
     frozen: npt.ArrayLike | None = None,
 ) -> Terms:
-    """ACLS Eq. 13 summed over j; released: DESIGN 3 (no min, every tied maximum counts as it, mean over K-1 others).
+    """ACLS Eq. 13 summed over j; released code: (no min, every tied maximum counts as it, mean over K-1 others).
 
     Ablations (ACLS Table 5): each penalty of x is relu(x)^2; smoothing="constant" takes relu(x), the integral of a
     constant f; indicator="none" takes x in place of relu(x). The value is the same for either gradient.

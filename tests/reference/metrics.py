@@ -1,8 +1,8 @@
 """Every metric with plain loops and exact arithmetic, written from its definition alone; an oracle, never fast.
 
 Numbers become fractions.Fraction (each float exactly) wherever only +, -, * and / occur, so that sums are exact and
-only what is returned is rounded; logarithms and exponentials go through mpmath with 50 digits. Paper keys (ALS, ACLS,
-SC) are those of papers/README.md. Arguments are lists, NumPy arrays or tensors; confidence and score of any shape.
+only what is returned is rounded; logarithms and exponentials go through mpmath with 50 digits. Keys (ALS, ACLS, SC)
+are those of references.bib. Arguments are lists, NumPy arrays or tensors; confidence and score of any shape.
 test_metrics.py checks these functions against values worked by hand.
 """
 

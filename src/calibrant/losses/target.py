@@ -41,7 +41,7 @@ class Target(NamedTuple):
         """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
         if self.soft is not None:
             return self.soft
-        return torch.zeros_like(z).scatter_(1, self.at_label(), 1.0)
+        return torch.zeros_like(z).scatter(1, self.at_label(), 1.0)  # not in place, for vmap
 
 
 def class_weights(value: object) -> Tensor:
