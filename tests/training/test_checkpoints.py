@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant.training import checkpoints, load, train
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.optimisers import OptimiserSettings
@@ -51,7 +52,7 @@ def refusal(parts):
 
     def resume(folder):
         with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
-            restore_run(prepare_run(*parts), RunFolder(folder))
+            restore_run(prepare_run(*parts, Classification()), RunFolder(folder))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

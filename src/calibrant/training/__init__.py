@@ -2,10 +2,10 @@
 
 from calibrant._imports import needs_torch
 from calibrant.training.averaging import predict_mean
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
 from calibrant.training.finished_run import (
-    ImagePrediction,
     LastEpoch,
     OpenedRun,
     example_inputs,
@@ -15,7 +15,7 @@ from calibrant.training.finished_run import (
     predict_image,
     predict_run,
 )
-from calibrant.training.forward import evaluating, rehearse
+from calibrant.training.forward import evaluating
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
+from calibrant.models import physical_memory
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import forward, inputs_and_target, labels_at, rehearse
+from calibrant.training.forward import evaluating, forward, inputs_and_target, labels_at
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -50,8 +51,29 @@ class Classification(Task):
         return training_pipeline(recipe, train)
 
     def rehearse(self, run: Run) -> None:
-        """Shapes alone go through the model where that is enough."""
-        rehearse(run)
+        """Raise a ValueError unless the model takes the inputs, gives a logit for each class, and the loss takes both.
+
+        Where possible the model is run on tensors without values (device "meta"): this takes no time, draws no random
+        numbers and changes nothing.
+        """
+        rows = list(range(min(2, len(run.pipeline), run.batches.size)))
+        batch = run.pipeline.batch(rows).to(run.fabric.device)
+        inputs, target = inputs_and_target(run, batch)
+        needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
+        if needed > memory:
+            raise ValueError(
+                f"a batch of {run.batches.size} inputs of shape {list(inputs.shape[1:])} takes "
+                f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB"
+            )
+        logits = _empty_logits(run, inputs)
+        classes = len(run.pipeline.dataset.classes)
+        if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
+            raise ValueError(
+                f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
+                f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
+            )
+        with torch.no_grad():
+            run.loss(logits, labels_at(target, logits), ids=batch.indices)
 
     def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their samples, or by their labelled pixels."""
@@ -138,3 +160,34 @@ def _gathered(own: Tensor, world: int, total: int) -> Tensor:
     parts = [torch.empty_like(own) for _ in range(world)]
     torch.distributed.all_gather(parts, own)
     return torch.stack(parts, dim=1).flatten(0, 1)[:total]
+
+
+def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
+    """Zeros of the shape of the logits of a few inputs."""
+    model, name = unwrap(run.model), run.recipe.model.name
+    count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
+            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
+            shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
+        except ValueError:
+            if ":" not in name and "/" not in name:
+                raise
+            with evaluating(model):  # a model of other code may read values, which "meta" does not have
+                shape = forward(model, inputs, name, first=True).shape
+    return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
+
+
+class _WithoutValues(nn.Module):
+    """A model whose tensors have shapes but no values."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
+        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
+
+    def forward(self, inputs: Tensor) -> object:
+        """As the model's own."""
+        return self._call(inputs)

@@ -1,6 +1,6 @@
-"""What goes into a model and what comes out of it: inputs and targets of a batch, logits, and a rehearsal of both.
+"""The inputs and targets of a batch, and the logits that a model gives for it.
 
-Of data with masks also: labels where the logits are, classes that are not measured, and logits before interpolation.
+For masks also: labels at the positions of the logits, an excluded class, and logits before interpolation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from calibrant._validation import did_you_mean
 from calibrant.data import Batch, Dataset, normalised, sample_generator
-from calibrant.models import TERMINATED, one_line, physical_memory
+from calibrant.models import TERMINATED, one_line
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.distributed import LOST
-from calibrant.training.run import Run, dtype_of, unwrap
+from calibrant.training.run import Run, dtype_of
 
 # How torch's allocators say that there is no memory left.
 _NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
@@ -109,63 +109,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-def rehearse(run: Run) -> None:
-    """Raise a ValueError unless the model takes the data's inputs, gives a logit for each class, and the loss fits.
-
-    Where it can be, only shapes go through the model (tensors on the device "meta" have no values): this costs no time,
-    draws no random numbers and changes nothing.
-    """
-    rows = list(range(min(2, len(run.pipeline), run.batches.size)))
-    batch = run.pipeline.batch(rows).to(run.fabric.device)
-    inputs, target = inputs_and_target(run, batch)
-    needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
-    if needed > memory:
-        raise ValueError(
-            f"a batch of {run.batches.size} inputs of shape {list(inputs.shape[1:])} takes {needed / 2**30:,.0f} GB, "
-            f"and this machine has {memory / 2**30:,.0f} GB"
-        )
-    logits = _empty_logits(run, inputs)
-    classes = len(run.pipeline.dataset.classes)
-    if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
-        raise ValueError(
-            f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
-            f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
-        )
-    with torch.no_grad():
-        run.loss(logits, labels_at(target, logits), ids=batch.indices)
-
-
-def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
-    """Zeros of the shape of the logits of a few inputs."""
-    model, name = unwrap(run.model), run.recipe.model.name
-    count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
-            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
-            shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
-        except ValueError:
-            if ":" not in name and "/" not in name:
-                raise
-            with evaluating(model):  # somebody else's model may look at values, which are not there on "meta"
-                shape = forward(model, inputs, name, first=True).shape
-    return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
-
-
-class _WithoutValues(nn.Module):
-    """A model with tensors that have shapes alone in the place of its own."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
-        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
-
-    def forward(self, inputs: Tensor) -> object:
-        """As the model's own."""
-        return self._call(inputs)
 
 
 def labels_at(masks: Tensor, logits: Tensor) -> Tensor:

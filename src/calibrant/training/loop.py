@@ -85,7 +85,7 @@ def train(
         is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=False)
         if not is_finished:
             sets = task.select(load_sets(recipe, data))
-            run = prepare_run(recipe, fabric, sets, task=task, trust_code=trust_code)
+            run = prepare_run(recipe, fabric, sets, task, trust_code=trust_code)
             task.rehearse(run)
             is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=True)  # by another, in the meantime
         if is_finished:
@@ -242,7 +242,7 @@ def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_c
     """
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     sets = load_sets(recipe, data)
-    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, trust_code=trust_code)
+    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, Classification(), trust_code=trust_code)
     run.task.rehearse(run)
     run.model.train()
     times = [time.perf_counter()]

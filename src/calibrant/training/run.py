@@ -172,12 +172,8 @@ class Run:
         return getattr(self.fabric.strategy.precision, "scaler", None)
 
 
-def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, task: Task | None = None, trust_code: bool = False) -> Run:
-    """Model, loss and optimiser as the recipe makes them, for classification unless a task says otherwise."""
-    if task is None:
-        from calibrant.training.classification import Classification  # which computes with runs
-
-        task = Classification()
+def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, task: Task, *, trust_code: bool = False) -> Run:
+    """Build the model, loss and optimiser of a recipe."""
     if recipe.training.tensorboard:
         need("training.tensorboard", "tensorboard", "tensorboard")
     if recipe.training.keep == "best" and sets.val is None:

@@ -23,6 +23,7 @@ from calibrant.data import Dataset, layouts
 from calibrant.experiments.plan.study import PlannedRun, Study
 from calibrant.predictions import Predictions
 from calibrant.training import (
+    Classification,
     DamagedError,
     Recipe,
     Sets,
@@ -31,7 +32,6 @@ from calibrant.training import (
     make_fabric,
     prepare_run,
     read_record,
-    rehearse,
 )
 
 RUNS, STUDY, DATA = "runs", "study.json", "data.json"
@@ -125,7 +125,10 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
         sets = load_sets(recipes[0], data)
         with torch.random.fork_rng(devices=[]):
             for recipe in recipes:
-                rehearse(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets, trust_code=trust_code))
+                run = prepare_run(
+                    recipe, make_fabric(recipe, "cpu", 1, 1), sets, Classification(), trust_code=trust_code
+                )
+                run.task.rehearse(run)
         if _is_embedded(study.recipe, data):
             continue
         record = {"where": where, **_checksum(sets)}
