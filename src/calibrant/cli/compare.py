@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.console import print_json, print_line, print_results, remark, say, show_progress
+from calibrant.cli.console import (
+    acknowledge_interrupts,
+    continuable,
+    print_json,
+    print_line,
+    print_results,
+    remark,
+    say,
+    show_progress,
+)
 from calibrant.cli.options import (
+    REFERENCES,
     Accelerator,
     Address,
     Centre,
@@ -24,13 +31,11 @@ from calibrant.cli.options import (
     TrustCode,
     command_line,
     parse_methods,
+    parse_seeds,
     trusts_models,
 )
 from calibrant.cli.schema import versioned
 
-#: What the papers call training on labels as they are.
-REFERENCES = ("ce", "hard")
-MOST_SEEDS = 1000
 ALL = "all"
 
 
@@ -102,17 +107,12 @@ def compare_command(
     if expected and not study.recipe.expected:
         raise ValueError(f"{recipe}: the recipe has no expected numbers of a paper")
     trusted = trusts_models(study.models, trust_code)
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
-        try:
-            comparison = compare(
-                study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, trust_code=trusted, centre=centre, progress=progress,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            remark("interrupted; run the same command again to continue", quiet)
-            raise
-    command = command_line()
-    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
+    with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
+        comparison = compare(
+            study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
+            retry=retry, trust_code=trusted, centre=centre, progress=progress,
+        )  # fmt: skip
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command_line()])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -181,41 +181,6 @@ def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
             others.append(parts[0])
         parts = parts[length:]
     return rows, ",".join(others)
-
-
-@contextlib.contextmanager
-def announced(quiet: bool) -> Iterator[None]:
-    """Acknowledge Ctrl-C at once: runs that save their state may take a moment to stop."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def stop(number: int, frame: Any) -> None:
-        remark("stopping: runs save what they have", quiet)
-        signal.signal(signal.SIGINT, before)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds of ``--seeds``: a number of them, or a list."""
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers:
-        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text[:80]!r}")
-    if "," in text:
-        return tuple(numbers)
-    if not 1 <= numbers[0] <= MOST_SEEDS:
-        raise ValueError(f"--seeds takes from 1 to {MOST_SEEDS} seeds, got {text[:80]}")
-    return tuple(range(numbers[0]))
 
 
 def _search(text: str) -> Any:

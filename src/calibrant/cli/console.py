@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import threading
@@ -196,6 +197,36 @@ def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+@contextlib.contextmanager
+def continuable(quiet: bool) -> Iterator[None]:
+    """After Ctrl-C, say how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        remark("interrupted; run the same command again to continue", quiet)
+        raise
+
+
+@contextlib.contextmanager
+def acknowledge_interrupts(quiet: bool) -> Iterator[None]:
+    """Acknowledge Ctrl-C at once: runs that save their state may take a moment to stop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: Any) -> None:
+        remark("stopping: runs save what they have", quiet)
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _count(done: float, total: float | None) -> str:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.compare import REFERENCES, parse_seeds
-from calibrant.cli.console import print_json, print_results, remark
-from calibrant.cli.options import Accelerator, Data, Json, Quiet, RecipeFile, command_line
+from calibrant.cli.console import continuable, print_json, print_results, remark
+from calibrant.cli.options import REFERENCES, Accelerator, Data, Json, Quiet, RecipeFile, command_line, parse_seeds
 from calibrant.cli.train import TrainingBar
 
 #: The numbers that are printed of an epoch.
@@ -80,15 +79,11 @@ def detect_command(
         return bars[0]
 
     try:
-        results = compare_detectors(
-            plan, backbones, numbers, output, data=data, event_log=follow, devices=devices, nodes=nodes,
-            accelerator=accelerator,
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        remark("interrupted; run the same command again to continue", quiet)
-        raise
-    except ArithmeticError as error:  # it diverged
-        raise ValueError(str(error)) from error
+        with continuable(quiet):
+            results = compare_detectors(
+                plan, backbones, numbers, output, data=data, event_log=follow, devices=devices, nodes=nodes,
+                accelerator=accelerator,
+            )  # fmt: skip
     finally:
         for bar in bars:
             bar.__exit__()

@@ -62,6 +62,9 @@ Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or auto; else one starts here.")]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 
+#: Names of methods that others are tested against: training on labels as they are.
+REFERENCES = ("ce", "hard")
+
 # Recipes and their data.
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe: a TOML file, or a name that calibrant recipes lists.")]
 Data = Annotated[str | None, typer.Option("--data", help="Folder of the data, if not the one in the recipe.")]
@@ -243,6 +246,23 @@ def parse_numbers(text: str, what: str) -> list[float]:
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{what} must be finite numbers, got {text[:60]!r}")
     return numbers
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of ``--seeds``: a number of them, or a list."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text[:80]!r}")
+    if "," in text:
+        return tuple(numbers)
+    from calibrant.experiments import MOST_SEEDS  # here, because it imports PyTorch
+
+    if not 1 <= numbers[0] <= MOST_SEEDS:
+        raise ValueError(f"--seeds takes from 1 to {MOST_SEEDS} seeds, got {text[:80]}")
+    return tuple(range(numbers[0]))
 
 
 def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:

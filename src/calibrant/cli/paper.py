@@ -7,9 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.compare import announced, parse_seeds
-from calibrant.cli.console import print_json, print_results, print_table, remark, say, show_progress
-from calibrant.cli.options import Data, Json, Quiet, command_line
+from calibrant.cli.console import (
+    acknowledge_interrupts,
+    continuable,
+    print_json,
+    print_results,
+    print_table,
+    remark,
+    say,
+    show_progress,
+)
+from calibrant.cli.options import Data, Json, Quiet, command_line, parse_seeds
 
 LIST = "list"
 
@@ -50,7 +58,7 @@ def paper_command(
             "--runs, or --small for drawn scenes"
         )
     existing = [*(runs or ()), *(more_runs or ())]
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
+    with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
         bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
         result = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)

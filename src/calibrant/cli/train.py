@@ -88,8 +88,6 @@ def train_command(
             again = [*invocation, *(["--resume"] if not resume else [])]
             remark(f"interrupted; continue with: {shlex.join(['calibrant', *again])}", quiet or not bar.is_first)
             raise
-        except ArithmeticError as error:  # it diverged
-            raise ValueError(str(error)) from error
     if not bar.is_first:
         return
     if as_json:
@@ -208,10 +206,7 @@ def _text(metric: str, value: float) -> str:
 def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> None:
     from calibrant.training import estimate
 
-    try:
-        cost = estimate(recipe, data, trust_code=trust_code)
-    except ArithmeticError as error:  # it diverged
-        raise ValueError(str(error)) from error
+    cost = estimate(recipe, data, trust_code=trust_code)
     if as_json:
         print_json({"recipe": recipe.model_dump(mode="json"), **cost})
         return

@@ -9,7 +9,7 @@ from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, i
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Pipeline
-from calibrant.data.rendering import boxes_in_view, objectness_of, sample_generator
+from calibrant.data.rendering import boxes_in_view, image_to_view, objectness_of, sample_generator, view_to_image
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
 from calibrant.data.text import Vocabulary, encoded, read_glove

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ OnError = Literal["raise", "skip"]
 
 #: The label of a sample that shows none of the classes (an image without objects).
 NO_CLASS = -1
-#: What is said of class names that are nearly the same.
+#: The finding about class names that `group_similar` puts together.
 ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
 #: Places listed per kind of finding; the counts go on.
 LISTED = 10_000
@@ -262,6 +262,19 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             columns[name] = None if first is None else joined(first, second)
         split = "+".join(dict.fromkeys((self.split, other.split)))
         return self.replace(split=split, ids=self.ids + other.ids, report=self.report + other.report, **columns)
+
+
+def group_similar(names: Iterable[str]) -> list[list[str]]:
+    """Names that differ only by case, spaces, '-' or '_', together.
+
+    Example:
+        >>> group_similar(["trash can", "dog", "Trash_Can"])
+        [['trash can', 'Trash_Can'], ['dog']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
+    return list(groups.values())
 
 
 def _rows_of(column: Any, rows: Integers) -> Any:

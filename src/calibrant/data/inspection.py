@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant.data.boxes import Floats, objectness, union_area
-from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report
+from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report, group_similar
 from calibrant.data.files import UnreadableError, read_bytes
 from calibrant.data.layouts import Layout
 from calibrant.data.sources import ImageFiles, TextFiles
@@ -265,13 +265,10 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
 
 
 def _report_similar_names(dataset: Dataset, findings: Findings) -> None:
-    """Class names that differ only by case, spaces, '-' or '_'; readers of free names have said so already."""
+    """Report class names that are nearly the same, unless the reader has."""
     if any(issue.what == ALIKE for issue in dataset.report.odd):
         return
-    spellings: dict[str, list[str]] = {}
-    for name in dataset.classes:
-        spellings.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
-    for names in spellings.values():
+    for names in group_similar(dataset.classes):
         if len(names) > 1:
             findings.odd(" / ".join(names), ALIKE)
 

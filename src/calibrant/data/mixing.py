@@ -249,9 +249,6 @@ class RandomErasing(_Settings):
         return _blank(images, left, top, left + w, top + h, self.value)
 
 
-Mixing = CutMix | RICAP | Mixup
-
-
 def _blank(
     images: Tensor, left: np.ndarray, top: np.ndarray, right: np.ndarray, bottom: np.ndarray, value: float
 ) -> Tensor:

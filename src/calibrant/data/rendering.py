@@ -159,7 +159,7 @@ def objectness_of(
 
 
 def boxes_in_view(boxes: Floats, view: View) -> Floats:
-    """Boxes [B, 4] of an image in the pixels of a view, cut to what it shows; those out of sight are left out.
+    """The boxes [B, 4] of an image that a view shows, in its pixels, clipped to the visible part.
 
     Example:
         >>> from calibrant.data import draw_view
@@ -171,12 +171,43 @@ def boxes_in_view(boxes: Floats, view: View) -> Floats:
     low = np.maximum(view.crop[:2], (left, top))
     high = np.minimum(view.crop[2:], (right, bottom))
     corners = np.clip(boxes, np.tile(low, 2), np.tile(np.maximum(high, low), 2))
-    corners = corners[(corners[:, 2:] > corners[:, :2]).all(1)]
-    scale = view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)
-    corners = (corners - np.tile(view.crop[:2], 2)) * np.tile(scale, 2)
+    return image_to_view(corners[(corners[:, 2:] > corners[:, :2]).all(1)], view)
+
+
+def image_to_view(corners: Floats, view: View) -> Floats:
+    """Boxes [B, 4] of an image in the pixels of a view, clipped to what it shows.
+
+    Example:
+        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
+        >>> image_to_view(np.array([[1.0, 2.0, 5.0, 6.0]]), view).tolist()
+        [[30.0, 4.0, 38.0, 12.0]]
+    """
+    offset, scale = _geometry(view)
+    points = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
     if view.flipped:
-        corners[:, [0, 2]] = view.width - corners[:, [2, 0]]
-    return corners
+        points[:, :, 0] = view.width - points[:, ::-1, 0]
+    return np.clip(points, 0, (view.width, view.height)).reshape(-1, 4)
+
+
+def view_to_image(corners: Floats, view: View) -> Floats:
+    """Boxes [B, 4] of a view in the pixels of its image, clipped to the image.
+
+    Example:
+        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
+        >>> view_to_image(np.array([[30.0, 4.0, 38.0, 12.0]]), view).tolist()
+        [[1.0, 2.0, 5.0, 6.0]]
+    """
+    offset, scale = _geometry(view)
+    points = np.array(corners, dtype=np.float64).reshape(-1, 2, 2)
+    if view.flipped:
+        points[:, :, 0] = view.width - points[:, ::-1, 0]
+    return np.clip(points / scale + offset, 0, view.image_size).reshape(-1, 4)
+
+
+def _geometry(view: View) -> tuple[Floats, Floats]:
+    """The corner of the image at which a view begins, and the scale from image to view."""
+    x1, y1, x2, y2 = view.crop
+    return np.array([x1, y1]), np.array([view.width / (x2 - x1), view.height / (y2 - y1)])
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:

@@ -198,15 +198,15 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _fingerprint(dataset: Dataset, images: int = 8) -> str:
-    """Tells data sets apart: ids, labels, boxes, where the images come from, and the pixels of a few of them."""
+def _fingerprint(dataset: Dataset) -> str:
+    """A hash of the ids, labels and boxes, of where the images come from, and of the pixels of eight of them."""
     digest = hashlib.blake2b(digest_size=16)
-    places = [dataset.inputs.where(i) for i in range(len(dataset))]
-    digest.update(json.dumps([dataset.ids, places]).encode())
+    sources = [dataset.inputs.where(i) for i in range(len(dataset))]
+    digest.update(json.dumps([dataset.ids, sources]).encode())
     digest.update(dataset.labels.tobytes())
     for array in (dataset.boxes.corners, dataset.boxes.offsets) if dataset.boxes is not None else ():
         digest.update(array.tobytes())
-    for i in np.unique(np.linspace(0, len(dataset) - 1, images).astype(int)) if len(dataset) else ():
+    for i in np.unique(np.linspace(0, len(dataset) - 1, 8).astype(int)) if len(dataset) else ():
         digest.update(np.asarray(dataset.inputs[i]).tobytes())
     return digest.hexdigest()
 

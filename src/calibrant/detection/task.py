@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._imports import need
-from calibrant.data import Batch, Batches, Boxes, Dataset, Pipeline, View
+from calibrant.data import Batch, Batches, Boxes, Dataset, Pipeline, image_to_view, view_to_image
 from calibrant.detection.coco_metrics import Detected, coco_metrics, is_object
 from calibrant.models import build, build_detector
 from calibrant.training import (
@@ -146,7 +146,7 @@ def detect(run: Run, dataset: Dataset) -> list[Detected]:
         for batch in pipeline.loader(batches, settings.workers):
             for view, output in zip(batch.views, model(_images(batch.to(device), dtype)), strict=True):
                 corners, labels, scores = (output[k].cpu().double().numpy() for k in ("boxes", "labels", "scores"))
-                detected.append(Detected(to_image(corners, view), labels.astype(np.int64) - 1, scores))
+                detected.append(Detected(view_to_image(corners, view), labels.astype(np.int64) - 1, scores))
     return detected
 
 
@@ -163,7 +163,7 @@ def _targets(dataset: Dataset, batch: Batch) -> list[Target]:
     single, targets = is_single(boxes), []
     for row, view in zip(batch.indices.tolist(), batch.views, strict=True):
         span = boxes.span(row)
-        corners = to_view(boxes.corners[span], view)
+        corners = image_to_view(boxes.corners[span], view)
         chosen = single[span] & ((corners[:, 2:] - corners[:, :2]) >= LEAST_SIDE).all(axis=1)
         labels = torch.from_numpy(boxes.labels[span][chosen] + 1).to(device)
         corners_seen = torch.from_numpy(corners[chosen]).to(device, torch.float32)
@@ -181,42 +181,6 @@ def _document(dataset: Dataset, detected: list[Detected]) -> dict[str, Any]:
         for name, detections in zip(dataset.ids, detected, strict=True)
     }
     return {"classes": list(dataset.classes), "images": rows}
-
-
-def to_view(corners: NDArray[Any], view: View) -> NDArray[np.float64]:
-    """Boxes [B, 4] of an image in the pixels of a view, clipped to what it shows.
-
-    Example:
-        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
-        >>> to_view(np.array([[1.0, 2.0, 5.0, 6.0]]), view).tolist()
-        [[30.0, 4.0, 38.0, 12.0]]
-    """
-    offset, scale = _geometry(view)
-    points = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
-    if view.flipped:
-        points[:, :, 0] = view.width - points[:, ::-1, 0]
-    return np.clip(points, 0, (view.width, view.height)).reshape(-1, 4)
-
-
-def to_image(corners: NDArray[Any], view: View) -> NDArray[np.float64]:
-    """Boxes [B, 4] of a view in the pixels of its image, clipped to the image.
-
-    Example:
-        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
-        >>> to_image(np.array([[30.0, 4.0, 38.0, 12.0]]), view).tolist()
-        [[1.0, 2.0, 5.0, 6.0]]
-    """
-    offset, scale = _geometry(view)
-    points = np.array(corners, dtype=np.float64).reshape(-1, 2, 2)
-    if view.flipped:
-        points[:, :, 0] = view.width - points[:, ::-1, 0]
-    return np.clip(points / scale + offset, 0, view.image_size).reshape(-1, 4)
-
-
-def _geometry(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The corner of the image at which a view begins, and pixels of the view for one of the image."""
-    x1, y1, x2, y2 = view.crop
-    return np.array([x1, y1]), np.array([view.width / (x2 - x1), view.height / (y2 - y1)])
 
 
 def is_single(boxes: Boxes) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ from calibrant.experiments.engines.local import Engine, Local, engine_of
 from calibrant.experiments.maps.activation_study import ChosenImages, study_activation_maps
 from calibrant.experiments.maps.image_maps import image_maps, named_runs, split_name
 from calibrant.experiments.plan.spaces import losses_to_compare, methods, space
-from calibrant.experiments.plan.study import Contender, Study, contenders_of
+from calibrant.experiments.plan.study import MOST_SEEDS, Contender, Study, contenders_of
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.labels import check_reference
 from calibrant.experiments.tables.verdict import judge_methods

@@ -25,8 +25,8 @@ from calibrant._validation import choice
 from calibrant.losses.registry import COMMON, Method
 from calibrant.losses.target import (
     Target,
+    check_ignore_index,
     class_weights,
-    label_index,
     require_distributions,
     require_finite,
     transforming,
@@ -66,7 +66,7 @@ class Loss(nn.Module):
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
         self.register_buffer("weight", None if weight is None else class_weights(weight))
-        self.ignore_index = label_index("ignore_index", ignore_index)
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction: str = choice("reduction", reduction, REDUCTIONS)
 
     # ------------------------------------------------------------------ what a method writes

@@ -56,12 +56,12 @@ def class_weights(value: object) -> Tensor:
     return weight
 
 
-def label_index(parameter: str, value: object) -> int:
+def check_ignore_index(value: object) -> int:
     """A whole number that a label can have."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{parameter} must be a whole number, got {short(value)}")
+        raise ValueError(f"ignore_index must be a whole number, got {short(value)}")
     if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{parameter} must be a whole number of 64 bits, got {short(value)}")
+        raise ValueError(f"ignore_index must be a whole number of 64 bits, got {short(value)}")
     return value
 
 

@@ -22,16 +22,7 @@ from calibrant.training.recipe import Recipe, check_recipe, load, load_method, r
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
 from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment
-from calibrant.training.settings import (
-    LARGEST_SEED,
-    REPAIRS,
-    TUNED_FOR,
-    MethodSettings,
-    ModelSettings,
-    Repair,
-    Resources,
-    SetName,
-)
+from calibrant.training.settings import REPAIRS, TUNED_FOR, MethodSettings, ModelSettings, Repair, Resources, SetName
 from calibrant.training.step import DivergedError
 
 __all__ = [

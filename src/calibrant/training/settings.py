@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from calibrant._validation import did_you_mean
+from calibrant._validation import LARGEST_SEED, did_you_mean
 from calibrant.metrics import DETECTION, MEASURED, describe
 from calibrant.training.components import BLANKING, Named, make_colouring, make_steps
 
-LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
 #: Upper bound of learning rates, weight decay and other factors.
 MOST_RATE = 1e6

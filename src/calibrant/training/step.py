@@ -21,7 +21,7 @@ TERMS_EVERY = 25
 _ADVICE = "The last good checkpoint is kept; a new run with a lower rate, or with optimiser.clip, may do better"
 
 
-class DivergedError(ArithmeticError):
+class DivergedError(ArithmeticError, ValueError):
     """The loss became NaN or infinite; the last good checkpoint is kept."""
 
 

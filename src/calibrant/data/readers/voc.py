@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.boxes import Integers
-from calibrant.data.dataset import ALIKE, Dataset, Findings
+from calibrant.data.dataset import ALIKE, Dataset, Findings, group_similar
 from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.readers._annotations import Annotation, parse_annotation
 from calibrant.data.readers._boxes import BoxSamples, box, class_labels, renamed
@@ -225,17 +225,14 @@ class _Images:
 
 
 def _report_names(findings: Findings, sources: Mapping[str, list[str]], new_names: Mapping[str, str]) -> None:
-    """Names that look like slips: one that differs from another by little, one with a single box."""
+    """Report names that look like typos: nearly the same as another, or of a single box."""
     files: dict[str, list[str]] = {}
     for name, where in sources.items():
         files.setdefault(new_names[name], []).extend(where)
     files.pop("", None)
-    alike: dict[str, list[str]] = {}
-    for name in files:
-        alike.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
-    for group in alike.values():
-        usual, *rest = sorted(group, key=lambda name: -len(files[name]))
-        for name in rest:
+    for group in group_similar(files):
+        usual, *variants = sorted(group, key=lambda name: -len(files[name]))
+        for name in variants:
             some = ", ".join(dict.fromkeys(files[name][:3]))
             findings.odd(f"{name!r} ({len(files[name])}) beside {usual!r} ({len(files[usual])}), in {some}", ALIKE)
     for name, where in files.items():
@@ -306,10 +303,10 @@ def _sbd_folder(root: Path) -> str | None:
 
 def _augmented_stems(folder: DataFolder, sbd: str, lists: str) -> list[str]:
     """VOC's training images, then those of SBD that are in neither of VOC's two lists."""
-    own, held_out = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
-    more = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
-    voc_stems = {*own, *held_out}
-    return [*own, *(stem for stem in more if stem not in voc_stems)]
+    train, val = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
+    sbd_stems = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
+    voc_stems = {*train, *val}
+    return [*train, *(stem for stem in sbd_stems if stem not in voc_stems)]
 
 
 def _stems(folder: DataFolder, source: str) -> list[str]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from calibrant._validation import short
+from calibrant._validation import LARGEST_SEED, short
 from calibrant.experiments.plan.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
-from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, replaced
+from calibrant.training import ModelSettings, Recipe, replaced
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
