@@ -96,7 +96,7 @@ def test_refused(drawn, recipe, classifier, learned, tmp_path):
     )
     wide = weights_file(tmp_path / "wide.safetensors", width=12)
     assert "weights have other shapes than the model's" in words(f"a={wide}")
-    with pytest.raises(ValueError, match="is not a recipe of detection"):
+    with pytest.raises(ValueError, match="is not a recipe for detection"):
         check_detection(load(classifier / "recipe.toml"), "classifier")
 
 

@@ -137,12 +137,12 @@ def drawn_of(plan):
 
 
 def test_a_detection_recipe_is_not_trained_as_a_classifier(plan, drawn, tmp_path):
-    with pytest.raises(ValueError, match="calibrant detect trains it"):
+    with pytest.raises(ValueError, match="use calibrant detect"):
         train(plan(), tmp_path / "run", data=str(drawn / "voc"))
 
 
 def test_a_recipe_of_detection_has_no_targets_of_classes(drawn):
-    with pytest.raises(ValueError, match="a recipe of detection cannot have targets"):
+    with pytest.raises(ValueError, match="a recipe for detection cannot have targets"):
         load(drawn / "recipe.toml", ["targets.name=adaptive"])
 
 

@@ -182,7 +182,7 @@ def test_labels_of_the_parts_are_matched_by_name():
     assert align_classes(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
     numbered = Dataset("t", "test", ("0", "1"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
     assert align_classes(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
-    with pytest.raises(ValueError, match="the class '0' is none of the 2 that were trained"):
+    with pytest.raises(ValueError, match="the class '0' is not one of the 2 trained classes"):
         align_classes(numbered, ("1", "2"), by_position=False)
 
 

@@ -85,8 +85,7 @@ def compare_command(
 ) -> None:
     """Train every method with every seed, and compare them; run it again to continue. Exits with 1 if a run failed.
 
-    A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
-    stop the rest.
+    Finished runs are never repeated; a run that fails is recorded and does not stop the others.
     """
     from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, write
     from calibrant.training import load
@@ -135,13 +134,13 @@ def compare_command(
         print_results(tables_by_name.values())
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
     if comparison.failures:
-        many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
-        remark(f"{many} failed; --retry-failed also retries runs that failed deterministically", quiet)
+        runs_failed = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
+        remark(f"{runs_failed} failed; --retry-failed also retries runs that failed deterministically", quiet)
         raise typer.Exit(1)
 
 
 def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
-    """What is compared: the rows of a recipe's table, what ``--losses`` names, or all that the recipe has."""
+    """The methods to compare: the rows of a table, those of ``--losses``, or all of the recipe."""
     from calibrant.experiments import Contender, contenders_of, losses_to_compare
     from calibrant.training import TUNED_FOR
 
@@ -154,22 +153,22 @@ def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
         return contenders_of(recipe)
     if losses is None or losses == ALL:
         return {name: Contender(name, {}) for name in losses_to_compare()}
-    rows, others = split_rows(losses, recipe.methods)
+    rows, further = split_rows(losses, recipe.methods)
     chosen = contenders_of(recipe, rows)
-    for label, (name, values) in (parse_methods(others) if others else {}).items():
+    for label, (name, values) in (parse_methods(further) if further else {}).items():
         chosen[label] = Contender(name, values)
     return chosen
 
 
 def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
-    """The names among ``--losses`` that are methods of the recipe, which may have commas, and the rest.
+    """The names in ``--losses`` that are methods of the recipe, which may have commas, and the other names.
 
     Example:
         >>> split_rows("ce,als, beta=0.75,ls:alpha=0.2", ["ce", "als, beta=0.75"])
         (['ce', 'als, beta=0.75'], 'ls:alpha=0.2')
     """
     names = {" ".join(name.replace(",", " , ").split()): name for name in methods}
-    parts, rows, others = [part.strip() for part in losses.split(",")], [], []
+    parts, rows, further = [part.strip() for part in losses.split(",")], [], []
     while parts:
         for length in range(len(parts), 0, -1):
             name = names.get(" , ".join(" ".join(part.split()) for part in parts[:length]))
@@ -178,9 +177,9 @@ def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
                 break
         else:
             length = 1
-            others.append(parts[0])
+            further.append(parts[0])
         parts = parts[length:]
-    return rows, ",".join(others)
+    return rows, ",".join(further)
 
 
 def _search(text: str) -> Any:

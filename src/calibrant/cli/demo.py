@@ -39,7 +39,7 @@ def demo(
         bool, typer.Option("--study", help="Compare the papers' methods over seeds instead; several minutes.")
     ] = False,
     seed: Annotated[
-        int, typer.Option(help="Of data and network; with --study the first.", min=0, max=LARGEST_FIRST_SEED)
+        int, typer.Option(help="Seed of data and network; with --study the first seed.", min=0, max=LARGEST_FIRST_SEED)
     ] = 0,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -11,7 +11,7 @@ from calibrant.cli.console import continuable, print_json, print_results, remark
 from calibrant.cli.options import REFERENCES, Accelerator, Data, Json, Quiet, RecipeFile, command_line, parse_seeds
 from calibrant.cli.train import TrainingBar
 
-#: The numbers that are printed of an epoch.
+#: The metrics that are printed for an epoch.
 SHOWN = ("ap", "ap50", "ap75", "ar100")
 
 
@@ -42,8 +42,8 @@ def detect_command(
 ) -> None:
     """Train a detector on every backbone with every seed, and compare them; run it again to continue.
 
-    After an interruption, even by kill -9, the same command goes on from the last checkpoint; what is finished is not
-    computed again.
+    After an interruption, even by kill -9, the same command continues from the last checkpoint; finished runs are not
+    repeated.
     """
     from calibrant._files import json_value
     from calibrant.detection import check_detection, read_backbones

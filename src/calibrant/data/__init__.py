@@ -1,4 +1,4 @@
-"""Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
+"""Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data sets."""
 
 from calibrant._imports import needs_torch
 from calibrant.data.batches import Batch, Batches, normalised

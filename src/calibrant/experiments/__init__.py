@@ -2,14 +2,14 @@
 
 A comparison passes through these packages in this order:
 
-    plan         what is compared, and the runs that this takes
+    plan         what is compared, and the runs that this needs
     engines      what executes the runs: processes of this machine, or a Ray cluster
     results      the numbers of finished runs, as one table in long format
     tables       means, ranks and tests over seeds, as Markdown, LaTeX, CSV, HTML and text
     comparison   all of it in one folder, with a page to open; and the same for detectors
 
-Beside them are ``maps`` (pictures of what networks do), ``demo`` (the demonstration) and ``papers`` (every table and
-figure of the papers).
+Further packages are ``maps`` (what networks predict pixel by pixel, and where they look), ``demo`` (the demonstration)
+and ``papers`` (every table and figure of the papers).
 """
 
 from calibrant.experiments import papers, tables

@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's and timm's, any factory's, and the few the papers need that neither has."""
+"""Networks by name: torchvision's, timm's, those of any factory, and the few that the papers also need."""
 
 from calibrant._imports import needs_torch
 

@@ -1,4 +1,4 @@
-"""Training by recipe, runs that survive being killed, and what a model says about a data set."""
+"""Training by recipe, runs that resume after any interruption, and predictions of trained models."""
 
 from calibrant._imports import needs_torch
 from calibrant.training.averaging import predict_mean
@@ -18,7 +18,7 @@ from calibrant.training.finished_run import (
 from calibrant.training.forward import evaluating
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
-from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
+from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replace_settings
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
 from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment

@@ -1,4 +1,4 @@
-"""Classification of samples, or of pixels: logits, one of Calibrant's losses, and predictions of every set."""
+"""Classification of samples or pixels: the model gives logits, and the recipe's loss trains it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Classification(Task):
     """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
 
     def check(self, recipe: Recipe, sets: Sets) -> None:
-        """Refuse a recipe that asks for something that the data would silently ignore."""
+        """Refuse settings that would have no effect on these data."""
         train = sets.train
         plain = "data of images with one class each"
         is_plain = train.kind == "image" and train.masks is None
@@ -40,7 +40,7 @@ class Classification(Task):
             check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
 
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
-        """The recipe's network; words start from vectors where the recipe has them."""
+        """The recipe's network, with its word vectors if it has any."""
         text, vectors = recipe.data.text, None
         if text is not None and text.vectors is not None and sets.vocabulary is not None:
             vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
@@ -89,7 +89,7 @@ class Classification(Task):
         return [MicroBatch(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
 
     def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:
-        """The share of a part in the loss, None if its logits are not finite, which losses refuse; and the logits."""
+        """The weighted loss of a part, None if its logits are not finite, and the logits."""
         logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
         run.has_begun = True
         try:
@@ -101,19 +101,19 @@ class Classification(Task):
         return (value if part.weight == 1.0 else value * part.weight), logits.detach()
 
     def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
-        """Fidelity and regulariser."""
+        """Fidelity and regulariser of a part."""
         terms = run.loss.terms(output, labels_at(part.target, output), ids=part.ids)
         return {name: float(term) for name, term in terms.items()}
 
     def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
-        """Tell the loss what was predicted: in every process what all of them saw."""
+        """Update the loss's memory; in every process with the samples of all."""
         columns = (torch.cat(outputs), *(torch.cat(c) for c in ([p.target for p in parts], [p.ids for p in parts])))
         world = run.fabric.world_size
-        logits, target, ids = (_gathered(x, world, run.batch_size) for x in columns) if world > 1 else columns
+        logits, target, ids = (_gather(x, world, run.batch_size) for x in columns) if world > 1 else columns
         run.loss.update(logits, target, ids=ids)
 
     def validate(self, run: Run, val: Dataset) -> dict[str, float]:
-        """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
+        """Every metric of one pass over the data; each process takes its share of the samples."""
         settings = run.recipe.training
         pipeline = evaluation_pipeline(run.recipe, val)
         batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
@@ -132,7 +132,7 @@ class Classification(Task):
         return tally.compute()
 
     def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
-        """Write the predictions of every set, and what the model takes and gives."""
+        """Write the predictions of every set, and the model's input and classes."""
         model, device, numbers = unwrap(run.model), run.fabric.device, {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
@@ -153,12 +153,12 @@ class Classification(Task):
         return numbers
 
 
-def _gathered(own: Tensor, world: int, total: int) -> Tensor:
-    """The parts of all processes as one batch, in the order of the samples before they were shared out."""
-    short = -(-total // world) - len(own)  # of a batch that does not share out evenly some processes have one less
-    own = torch.cat([own, own[:1].expand(short, *own.shape[1:])]) if short else own.contiguous()
-    parts = [torch.empty_like(own) for _ in range(world)]
-    torch.distributed.all_gather(parts, own)
+def _gather(rows: Tensor, world: int, total: int) -> Tensor:
+    """The rows of all processes as one batch, in the order they had before they were distributed."""
+    missing = -(-total // world) - len(rows)  # some processes have one row less if the batch does not divide evenly
+    rows = torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+    parts = [torch.empty_like(rows) for _ in range(world)]
+    torch.distributed.all_gather(parts, rows)
     return torch.stack(parts, dim=1).flatten(0, 1)[:total]
 
 

@@ -21,15 +21,15 @@ from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.distributed import LOST
 from calibrant.training.run import Run, dtype_of
 
-# How torch's allocators say that there is no memory left.
+# Messages of torch's allocators that run out of memory.
 _NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
 
-# The stream of random numbers of mixing and blanking; those of the samples are 0 and up, that of their order is -1.
+# Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
 _MIXING = -2
 
 
 def inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the model sees, and what it is trained towards."""
+    """The inputs of the model, and its targets."""
     recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
     dtype = dtype_of(recipe)
     if run.pipeline.dataset.kind != "image":
@@ -65,10 +65,10 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
     """The logits that a model gives for a batch.
 
     Args:
-        model: Anybody's; torchvision's segmentation models give a dictionary.
-        inputs: As it takes them.
+        model: Gives a tensor, or a dictionary as torchvision's segmentation models do.
+        inputs: As the model takes them.
         name: Name of the model, for messages.
-        first: Nothing went through it before in this process: if this fails, the two do not fit.
+        first: Whether this is the first call: an error then means that model and inputs do not fit.
     """
     with memory_errors():
         try:
@@ -76,9 +76,9 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            lost = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
-            ended = isinstance(error, SystemExit) and error.code == TERMINATED
-            if not first or lost or ended or isinstance(error, MemoryError):
+            is_other = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
+            is_terminated = isinstance(error, SystemExit) and error.code == TERMINATED
+            if not first or is_other or is_terminated or isinstance(error, MemoryError):
                 raise
             words = one_line(error, 200) or type(error).__name__
             raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
@@ -101,7 +101,7 @@ def memory_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode; afterwards every module is in its own mode again: a frozen one stays frozen."""
+    """Inside, the model is in evaluation mode; afterwards every module has its own mode again."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -114,7 +114,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def labels_at(masks: Tensor, logits: Tensor) -> Tensor:
     """Labels [N, h, w] at the positions of logits [N, C, h, w]: those of the nearest pixels of the masks [N, H, W].
 
-    Targets that are no masks come back as they are.
+    Targets other than masks are returned unchanged.
 
     Example:
         >>> import torch
@@ -130,7 +130,7 @@ def labels_at(masks: Tensor, logits: Tensor) -> Tensor:
 
 
 def excluded_label(dataset: Dataset, name: str | None) -> int | None:
-    """The label of the class that is not measured; an error if the data set has no such class, or no masks."""
+    """The label of the class excluded from the metrics; an error if the data set has no such class, or no masks."""
     if name is None:
         return None
     if dataset.masks is None or dataset.ignore_index is None:
@@ -142,13 +142,13 @@ def excluded_label(dataset: Dataset, name: str | None) -> int | None:
 
 
 def without_class(labels: Tensor, excluded: int | None, ignore_index: int | None) -> Tensor:
-    """Labels in which a class is ignored."""
+    """The labels with those of a class set to ignore_index."""
     return labels if excluded is None or ignore_index is None else labels.masked_fill(labels == excluded, ignore_index)
 
 
 @contextlib.contextmanager
 def without_interpolation(model: nn.Module) -> Iterator[None]:
-    """A network whose logits come before its last interpolation; one that has no such switch is an error."""
+    """Inside, the network gives logits before its last interpolation; an error if it has no such switch."""
     parts: list[Any] = [module for module in model.modules() if isinstance(getattr(module, "upsample", None), bool)]
     if not parts:
         raise ValueError(

@@ -1,7 +1,7 @@
 """One image by the networks of several runs, pixel by pixel [MbLS, Fig. 3; SC, Figs. 6 and 10].
 
-The logit normalisation of a run is fitted on its own validation predictions, or on its test predictions where it kept
-none: never on the image that is shown alone.
+The logit normalisation of a run is fitted on its validation predictions, or else on its test predictions; never on the
+shown image alone.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, P
     for argument in arguments:
         label, path = split_name(argument)
         if (path / STUDY).exists() and not label:
-            more = _runs_of_comparison(path, seed)
+            folders = _runs_of_comparison(path, seed)
         elif (path / RESULT).exists():
-            more = {label or RunFolder(path).recipe().loss.name: path}
+            folders = {label or RunFolder(path).recipe().loss.name: path}
         else:
             raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
-        for name, folder in more.items():
+        for name, folder in folders.items():
             runs[name if name not in runs else f"{name}, {folder.name}"] = folder
     return runs
 
