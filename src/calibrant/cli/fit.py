@@ -154,11 +154,8 @@ def print_policy(policy: Policy) -> None:
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
         if policy.classes is not None:
             head[-1] = "at once"
-        print_table(
-            f"\nBy {policy.part_column}",
-            head,
-            [_threshold_row(name, threshold) for name, threshold in policy.parts.items()],
-        )
+        rows = [_threshold_row(name, threshold) for name, threshold in policy.parts.items()]
+        print_table(f"\nBy {policy.part_column}", head, rows)
     print_sets(policy)
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
