@@ -75,7 +75,9 @@ def _split_words(part: Mapping[str, Any]) -> str:
     """How many splits were drawn, of which files."""
     counts = {file.title: part[file.file]["splits"] for file in rows.present_files(part)}
     most, least = max(counts.values()), min(counts.values())
-    few = [title for title, count in counts.items() if count == least]
+    few = [title for title, count in counts.items() if count < most]
+    if not few:
+        return f"{most} random splits of each file"
     return f"{most} random splits of each file, and {least} where fits are slow: {'; '.join(few)}"
 
 

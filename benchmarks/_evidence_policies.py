@@ -36,7 +36,7 @@ from calibrant.selective.thresholds.samples import ScoredSamples, planned_search
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)
-SPLITS, COSTLY_SPLITS = 50, 25
+SPLITS = 200
 LEVEL = 0.05  # of the test whether an observed risk is above the target
 ALLOWED = (1 - CONFIDENCE) + CONFIDENCE * LEVEL
 
@@ -44,15 +44,14 @@ ALLOWED = (1 - CONFIDENCE) + CONFIDENCE * LEVEL
 def measure_policies(data: Path, file: LogitFile, seed: int) -> dict[str, Any]:
     """What the policies of every split and target did on the other half."""
     logits, labels = read_logits(data, file.file)
-    count = COSTLY_SPLITS if file.costly else SPLITS
     targets: dict[str, list[dict[str, Any]]] = {str(risk): [] for risk in RISKS}
-    for number, split in enumerate(random_splits(logits, labels, count, seed)):
+    for number, split in enumerate(random_splits(logits, labels, SPLITS, seed)):
         policies = fit_policies(split)
         if number == 0:
             _check_same(policies[RISKS[0]], split)
         for risk, policy in policies.items():
             targets[str(risk)].append(_judge(policy, split, risk))
-    return {"samples": len(labels), "splits": count, "seed": seed, "targets": targets}
+    return {"samples": len(labels), "splits": SPLITS, "seed": seed, "targets": targets}
 
 
 def fit_policies(split: Split) -> dict[float, Rule]:
