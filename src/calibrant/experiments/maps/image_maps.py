@@ -43,9 +43,9 @@ def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, P
     """Run folders by the names of their methods.
 
     Args:
-        arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for a run of each
-            of its methods.
-        seed: Which run of each method of a comparison; the first seed if left out.
+        arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for one run of
+            each of its methods.
+        seed: Seed of the runs of a comparison; the first if left out.
     """
     runs: dict[str, Path] = {}
     for argument in arguments:
@@ -75,12 +75,12 @@ def _runs_of_comparison(path: Path, seed: int | None) -> dict[str, Path]:
 def image_maps(
     runs: Mapping[str, Path], image: str, *, data: str | None = None, split: str | None = None, trust_code: bool = False
 ) -> ImageMaps:
-    """Maps of one image by the networks of runs, which must have seen it in the same size with the same classes.
+    """Maps of one image by the networks of runs, which must take it in the same size with the same classes.
 
     Args:
         runs: Folders by the names of their methods.
-        image: Its id in the data set, or the end of one that no other has.
-        data: Where the data lies, if not where the recipes say.
+        image: Its id in the data set, or a unique ending of it.
+        data: Folder of the data, if not the recipes'.
         split: The split of the image; the recipe's test split if left out.
         trust_code: As for `calibrant.training.predict_run`.
     """
