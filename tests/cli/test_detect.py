@@ -91,7 +91,7 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe of"),
+        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe for"),
         (lambda h: ["detect", h / "recipe.toml", "--data", h / "voc"], "no backbone is given"),
         (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "neither the folder"),
         (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "neither a file nor a recipe"),
