@@ -26,7 +26,7 @@ from calibrant._validation import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
-from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
+from calibrant.selective import FEWEST_FOR_CHOICE, decision_formula, select
 from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import for_choice
@@ -86,7 +86,7 @@ def _check_same(rule: Rule, split: Split) -> None:
 
 def _score(rule: Rule, logits: Array, labels: Ints) -> tuple[Doubles, Bools]:
     """The score of each row, and whether its answer is right."""
-    answer = decision(rule, NumpyOps(), logits.astype(np.float64))
+    answer = decision_formula(rule, NumpyOps(), logits.astype(np.float64))
     return np.asarray(answer.score)[:, 0], np.asarray(answer.label)[:, 0] == labels
 
 

@@ -18,9 +18,9 @@ from benchmarks._evidence_files import LogitFile, Split, random_splits, read_log
 from calibrant._arrays import Doubles
 from calibrant.metrics import Judged, aurc, ece
 from calibrant.posthoc import NumpyOps, fit_best_norm
-from calibrant.selective import CALIBRATORS_TRIED, Selection, decision, judge_rows, select
+from calibrant.selective import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import ChoiceRows, ForChoice
+from calibrant.selective.policy.selection import ChoiceRows, ChoiceSamples
 from calibrant.selective.thresholds.risk import abstaining
 
 SIZES = {"half": 1.0, "sixth": 1 / 3}  # of the half that is fitted on
@@ -82,11 +82,11 @@ def _smaller(split: Split, share: float) -> Split:
 def _measure_split(split: Split) -> dict[str, Any]:
     """Metrics on the test half: of no repair, each calibrator, logit normalisation, and the automatic choice."""
     z, y = split.test_logits, split.test_labels
-    plain = judge_rows(z, y)
+    plain = judge_logits(z, y)
     metrics = {"none": _metrics(plain)}
     for name, make in CALIBRATORS_TRIED.items():
         calibrator = make().fit(split.fit_logits, split.fit_labels)
-        metrics[name] = _metrics(judge_rows(calibrator.transform(z), y))
+        metrics[name] = _metrics(judge_logits(calibrator.transform(z), y))
     norm = fit_best_norm(split.fit_logits, split.fit_labels)
     score = plain.confidence if norm.p_ is None else norm.score(z)
     metrics["normalisation"] = {"aurc": aurc(score, plain.correct)}
@@ -116,14 +116,14 @@ def _select(split: Split) -> Selection:
     rows = ChoiceRows(
         split.fit_logits, split.fit_labels, np.arange(count), np.zeros(count), np.zeros(count, dtype=np.str_)
     )
-    return select(ForChoice(rows, 1), "logits", quick=True)
+    return select(ChoiceSamples(rows, 1), "logits", quick=True)
 
 
 def _automatic(selection: Selection, split: Split) -> dict[str, float]:
     """The metrics of the chosen calibrator, ranked by the chosen score."""
     z, y = split.test_logits, split.test_labels
     repaired = z if selection.calibrator is None else selection.calibrator.transform(z)
-    judged = judge_rows(repaired, y)
+    judged = judge_logits(repaired, y)
     rule = Rule(
         num_classes=z.shape[1],
         class_names=None,
@@ -133,7 +133,7 @@ def _automatic(selection: Selection, split: Split) -> dict[str, float]:
         score=selection.score,
         threshold=abstaining("best", 0.05, 0.95),
     )
-    score = np.asarray(decision(rule, NumpyOps(), z.astype(np.float64)).score)[:, 0]
+    score = np.asarray(decision_formula(rule, NumpyOps(), z.astype(np.float64)).score)[:, 0]
     return _metrics(judged) | {"aurc": aurc(score, judged.correct)}
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from calibrant._arrays import (
+    as_kind_of,
     as_numpy,
     cache_chunks,
     class_rows,
-    given_back,
     in_threads,
     map_levels,
     precision_of,
@@ -64,9 +64,9 @@ def test_rounding_to_a_precision_is_torchs(dtype):
 
 def test_a_tensor_is_given_back_for_a_tensor():
     array = np.array([0.5, 2.0])
-    assert given_back(array, [1.0]) is array
-    assert given_back(array, torch.zeros(1, dtype=torch.float16)).dtype == torch.float16
-    assert given_back(array, torch.zeros(1, dtype=torch.float16), dtype=float).dtype == torch.float64
+    assert as_kind_of([1.0], array) is array
+    assert as_kind_of(torch.zeros(1, dtype=torch.float16), array).dtype == torch.float16
+    assert as_kind_of(torch.zeros(1, dtype=torch.float16), array, keep_precision=True).dtype == torch.float64
 
 
 def test_slices_cover_every_row_once():

@@ -1,11 +1,9 @@
 """Calibrant: classifiers whose confidence can be trusted.
 
 See the README for a tour: `audit` tells the truth about a model's confidence, `check` holds it to requirements,
-`calibrant.metrics` measures it, `calibrant.posthoc` repairs it, `Policy` answers or abstains with a risk that holds,
-`Monitor` watches that it does,
-`calibrant.losses` holds the training losses, `lens` shows what they train towards.
-
-Importing this imports nothing else: every name is loaded when it is first used.
+`calibrant.metrics` measures it, `calibrant.posthoc` repairs it, `Policy` answers or abstains with a guaranteed risk,
+`Monitor` watches that the guarantee holds, `calibrant.losses` has the training losses, `lens` shows what they train
+towards. Every name is imported when it is first used.
 """
 
 from __future__ import annotations

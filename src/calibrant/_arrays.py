@@ -1,8 +1,8 @@
 """Arrays of any framework as NumPy arrays and back, the floating-point type they came in, and the one way to cut them.
 
 NumPy arrays, lists, PyTorch tensors (any device, with or without a gradient), JAX, TensorFlow, pandas and polars are
-taken by what they can do (``__array__``, ``numpy()``, DLPack), never by whose they are, and nothing is copied that need
-not be. Nothing here imports a framework.
+converted by what they can do (``__array__``, ``numpy()``, DLPack), whatever their class, without a copy where possible.
+Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import importlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 T = TypeVar("T")
 R = TypeVar("R")
+C = TypeVar("C", bound=tuple[Any, ...])
 
 #: What users may give: whatever NumPy takes, and arrays of other frameworks.
 ArrayLike: TypeAlias = Any
@@ -87,21 +88,18 @@ def rounded(values: npt.NDArray[np.float64], precision: Precision) -> npt.NDArra
     return values.astype(precision).astype(np.float64)
 
 
-def given_back(array: Array, template: Any, dtype: type | None = None) -> Any:
-    """An array as the kind of array that ``template`` is: a tensor of its device and precision, else NumPy's.
+def as_kind_of(template: Any, array: Array, *, keep_precision: bool = False) -> Any:
+    """A result as the kind of array that was given: a tensor on the device of ``template``, or NumPy's array.
 
-    Args:
-        array: what was computed.
-        template: what came.
-        dtype: of the array, where it is to keep its own precision.
+    Floating-point tensors have the precision of the template, too, unless ``keep_precision``.
     """
     if not hasattr(template, "detach"):
         return array
     import torch
 
     tensor = torch.from_numpy(np.ascontiguousarray(array)).to(template.device)
-    narrowed = dtype is None and array.dtype.kind == "f" and template.is_floating_point()
-    return tensor.to(template.dtype) if narrowed else tensor
+    is_narrowed = not keep_precision and array.dtype.kind == "f" and template.is_floating_point()
+    return tensor.to(template.dtype) if is_narrowed else tensor
 
 
 def row_slices(rows: int, numbers: int, limit: int | None = None) -> Iterator[slice]:
@@ -122,6 +120,20 @@ def class_rows(z: Array) -> Array:
     return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
 
+def take_rows(columns: C, rows: Any) -> C:
+    """Some rows of a named tuple of columns, arrays of one length."""
+    make: Any = type(columns)
+    selected: C = make(*(column[rows] for column in columns))
+    return selected
+
+
+def join_rows(parts: Sequence[C]) -> C:
+    """Named tuples of columns put together, one after the other."""
+    make: Any = type(parts[0])
+    joined: C = make(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined
+
+
 def map_levels(values: Array, convert: Callable[[Any], Any], dtype: type) -> Array:
     """An array of the same shape in which every value is converted, each different one only once."""
     levels, codes = np.unique(values, return_inverse=True)
@@ -136,9 +148,9 @@ def threads() -> int:
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """The result of ``work`` for each item, in their order; it should release the interpreter's lock.
+    """The result of ``work``, which should release the interpreter's lock, for each item in order.
 
-    The threads are kept for the next call; a process that was forked has none, and starts its own.
+    The threads are kept for the next call; a forked process starts its own.
     """
     return _pool(os.getpid(), threads()).map(work, items)
 
@@ -156,7 +168,7 @@ def _from_torch(tensor: Any) -> Any:
 
 
 def _is_foreign(values: Any) -> bool:
-    """Whether these are floats that NumPy has no type of its own for, with a way out."""
+    """Whether these are floats of a type that NumPy does not have, and can be converted."""
     dtype = getattr(values, "dtype", None)
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
 
@@ -165,8 +177,8 @@ def _is_foreign(values: Any) -> bool:
 def import_compiled(name: str) -> Any:
     """A module of compiled passes, by its name; imports Numba.
 
-    Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
-    goes with this process.
+    Compiled code is cached beside the source or in the user's cache; where neither can be written to, in a temporary
+    folder of this process.
     """
     try:
         return importlib.import_module(name)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-#: How the name of a file starts while it is being written: nobody else's files are called like that.
+#: How the name of a file starts while it is being written; no other files are called that.
 PART = ".calibrant-part."
 _PART_NAME = re.compile(re.escape(PART) + r"(?P<target>[0-9a-f]{12})\.\w{8}(\.\w{1,20})?")
 
@@ -134,7 +134,7 @@ def _parents_of(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """In errors about a temporary file, or about no named file, name the file that is written: the caller knows it."""
+    """Name the file that is written in errors about its temporary file, or about no file, for the caller to know it."""
     try:
         yield
     except OSError as error:
@@ -144,7 +144,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _target(path: Path) -> str:
-    """What the temporary name of a file says about the file; names of any length fit."""
+    """The part of a temporary name that tells which file it is for, of fixed length."""
     return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
 
 
@@ -160,7 +160,7 @@ def _remove_killed_writes(path: Path) -> None:
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove what killed processes had begun to write, in a folder that holds nothing but our own files."""
+    """Remove what killed processes had begun to write, in a folder that holds only our own files."""
     for name, _ in _parts_in(str(folder)):
         _remove_unless_locked(os.path.join(folder, name))
 

@@ -107,7 +107,7 @@ def span_words(low: float | None, high: float | None, unit: str, like: float | N
 def difference(value: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
     """A difference of two values, signed, with their decimals; of shares in percentage points (pp).
 
-    Of percents one could not tell what of.
+    A difference in percent could be taken for a relative one.
 
     Example:
         >>> difference(-0.0684, "share", (0.08, 0.0116)), difference(0.00031, "share", (0.0004, 0.00071))
@@ -130,7 +130,7 @@ def count(value: float | None) -> str:
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """A number that no table has beside it, by its first digits.
+    """A number by its first digits, for text without a table beside it.
 
     Example:
         >>> significant(2.3456, 3), significant(0.00012345), significant(0.125)

@@ -1,4 +1,4 @@
-"""How far long work is: one protocol for audits, fits, training, sweeps and files; it is told, and changes nothing."""
+"""The progress of long work: one protocol for audits, fits, training, sweeps and files, which only reports."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Progress(Protocol):
     """
 
     def __call__(self, what: str, done: float, total: float | None) -> None:
-        """Say it."""
+        """Report the progress."""
 
 
 def silent(what: str, done: float, total: float | None) -> None:
-    """Say nothing."""
+    """Report nothing."""
 
 
 def track(
     items: Iterable[T], what: str, total: int | None, progress: Progress, *, size: Callable[[T], int] = lambda _: 1
 ) -> Iterator[T]:
-    """The items as they are, with the progress told after each; ``size`` is what an item counts for.
+    """Yield the items and report the progress after each; ``size`` is what an item counts for.
 
     Example:
         >>> list(track("ab", "letters", 2, lambda what, done, total: print(what, done, total)))

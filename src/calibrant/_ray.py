@@ -61,7 +61,7 @@ for process, _, start in processes():
 
 
 def import_ray(what: str) -> Any:
-    """Ray itself, or one sentence about how to install it; ``what`` needs it."""
+    """Import Ray, or raise an error that says how to install it; ``what`` is the part that needs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     need(what, "cluster", "ray")
     import ray
@@ -70,7 +70,7 @@ def import_ray(what: str) -> Any:
 
 
 class Board:
-    """How far each run is; an actor, here since its process then imports neither half."""
+    """The progress of each run: an actor, defined here so that its process imports neither half."""
 
     def __init__(self) -> None:
         self.steps: dict[str, tuple[float, float | None]] = {}
@@ -117,7 +117,7 @@ def connect(what: str, address: str | None = None) -> Iterator[Any]:
                 "~/.ray/auth_token is reached with the same token and RAY_AUTH_MODE=token"
             ) from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray has its own answer, a trace
+        signal.signal(signal.SIGTERM, handler)  # Ray's own handler prints a trace
     try:
         yield ray
     finally:
@@ -129,9 +129,9 @@ def connect(what: str, address: str | None = None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _loopback_only() -> Iterator[None]:
-    """Have Ray take the loopback address for this machine's: it replaces it by one that others can reach.
+    """Make Ray use the loopback address for this machine, which it would replace by one that others can reach.
 
-    A Ray whose own address is the loopback one binds all its servers there.
+    All its servers then bind to that address.
     """
     from ray._private import services
 
@@ -144,7 +144,7 @@ def _loopback_only() -> Iterator[None]:
 
 
 def _start_undertaker() -> subprocess.Popen[bytes] | None:
-    """Have Ray's processes ended when this one is, however that happens; None where there is no /proc."""
+    """Start a process that ends Ray's processes when this one ends, however it does; None where there is no /proc."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             name, _, rest = stat.read_text().rpartition(")")
@@ -158,7 +158,7 @@ def _start_undertaker() -> subprocess.Popen[bytes] | None:
 
 
 def _check_answer(address: str) -> None:
-    """Ask before Ray does, which goes on asking for minutes."""
+    """Check that something answers at the address, as Ray would keep trying for minutes."""
     address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
     if address == "auto":
         return
@@ -172,7 +172,7 @@ def _check_answer(address: str) -> None:
 
 
 def check_fits(ray: Any, what: str, cpus: float, gpus: float) -> None:
-    """Refuse what no machine of the cluster can ever run; Ray would wait for such a machine without a word."""
+    """Refuse what no machine of the cluster can run; Ray would wait for such a machine without a message."""
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     machines = [(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in resources]
     if not any(own_cpus >= cpus and own_gpus >= gpus for own_cpus, own_gpus in machines):

@@ -85,16 +85,16 @@ def number_in(name: str, value: float, low: float, high: float, *, open_low: boo
 
 
 def short(value: object, most: int = 60) -> str:
-    """A value for a message, of which only the beginning is shown where it is long."""
+    """A value for a message, cut where it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**most:
         return f"a number of over {most} digits"  # which Python may refuse to print
     text = repr(value.tolist() if hasattr(value, "tolist") else value)
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def shorten(text: str, most: int = 60) -> str:
-    """A text for a message, without its end where it is long."""
-    return text if len(text) <= most else text[: most - 3] + "..."
+def shorten(text: str) -> str:
+    """A text for a message, of at most 60 characters."""
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def printable(text: str, most: int = 300) -> str:
@@ -229,8 +229,8 @@ def check_finite(z: npt.NDArray[Any]) -> float:
     return size
 
 
-def differing_names(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
-    """Some names of two lists that are not the same, where they begin to differ.
+def differing_names(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+    """Five names of each of two different lists, up to where they begin to differ.
 
     Example:
         >>> differing_names(["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "d", "e", "g"])
@@ -238,7 +238,7 @@ def differing_names(first: Sequence[str], second: Sequence[str], most: int = 5) 
     """
     pairs = enumerate(zip(first, second, strict=False))
     index = next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
-    start = max(0, index + 1 - most)
+    start = max(0, index + 1 - 5)
     head = ["..."] if start else []
-    a, b = (", ".join([*head, *names[start : start + most]]) for names in (first, second))
+    a, b = (", ".join([*head, *names[start : start + 5]]) for names in (first, second))
     return a, b

@@ -28,7 +28,7 @@ from calibrant._validation import check_finite, listing, short
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions, widen
-from calibrant.selective import Decisions, Policy, decision
+from calibrant.selective import Decisions, Policy, decision_formula
 
 if TYPE_CHECKING:
     from calibrant.export import Exported
@@ -158,7 +158,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         """The calibrated probabilities ``[N, C]``, of samples that are not answered too."""
         values = np.asarray(self._values(X), np.float64)
         check_finite(values)
-        return decision(self.policy_, NumpyOps(), values).probabilities
+        return decision_formula(self.policy_, NumpyOps(), values).probabilities
 
     def score(self, X: Any, y: Any) -> float:
         """The share of correct labels among the answers; 0.0 if nothing is answered.

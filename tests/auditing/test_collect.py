@@ -122,7 +122,7 @@ def test_parts_put_together_have_the_checksums_of_the_whole(form):
         parts.append(collect_part(piece, (), Offsets(start, samples, N)))
         samples = parts[-1].collected.samples
     found = merge(parts)
-    for name in ("of_labels", "of_named_labels", "of_ids", "ignored", "ignore_index", "rows", "samples"):
+    for name in ("label_crc", "named_label_crc", "id_crc", "ignored", "ignore_index", "rows", "samples"):
         assert getattr(found, name) == getattr(expected, name), name
 
 

@@ -56,7 +56,7 @@ def shards(folder, given, **facts):
 def same(found, expected):
     """Counts and what was kept to the last digit, sums up to rounding."""
     assert (found.rows, found.samples, found.impossible) == (expected.rows, expected.samples, expected.impossible)
-    assert (found.of_labels, found.of_ids, found.of_values) == (expected.of_labels, expected.of_ids, expected.of_values)
+    assert (found.label_crc, found.id_crc, found.value_crc) == (expected.label_crc, expected.id_crc, expected.value_crc)
     assert (found.worst, found.errors) == (expected.worst, expected.errors)
     assert found.remarks == expected.remarks
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
@@ -180,8 +180,8 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
     opened = shards(tmp_path, given)
     (whole,) = [collect_part(opened, ["site"], Offsets(0, 0, len(opened)))]
     found = merge(parts(opened))
-    assert found.of_ids == whole.collected.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
-    assert found.of_labels == zlib.crc32(given["labels"].tobytes())
+    assert found.id_crc == whole.collected.id_crc == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
+    assert found.label_crc == zlib.crc32(given["labels"].tobytes())
     data = np.random.default_rng(0).bytes(100_003)
     for cut in (0, 1, 777, 100_003):
         assert joined_crc32(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), len(data) - cut) == zlib.crc32(data)

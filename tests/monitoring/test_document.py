@@ -55,7 +55,7 @@ def test_nothing_is_offered_where_nothing_has_changed(quiet):
 
 def test_an_empty_watch_has_a_document(policy):
     document = Monitor(policy).document
-    assert document["headline"] == "Nothing was watched yet"
+    assert document["headline"] == "Nothing has been watched yet"
     assert document["risk"]["value"] is None
 
 

@@ -89,6 +89,14 @@ def test_masks_keep_their_layout():
     assert np.array_equal(norm.score(Predictions.from_logits(rows, labels)), norm.score(rows))
 
 
+def test_transformed_predictions_keep_the_positive_class():
+    p = np.random.default_rng(0).uniform(size=50)
+    data = Predictions.from_probabilities(p, np.where(p > 0.4, "yes", "no"), positive="no", split="val")
+    changed = TemperatureScaling().fit(data).transform(data)
+    assert (changed.class_names, changed.positive, changed.split) == (data.class_names, data.positive, "val")
+    assert data.class_names[data.positive] == "no"
+
+
 @pytest.mark.parametrize("make", [TemperatureScaling, LogitNorm])
 def test_what_cannot_be_fitted_on_is_refused(make):
     z, y = drawn(20, 3, 0)

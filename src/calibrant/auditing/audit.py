@@ -31,7 +31,7 @@ Collecting = Callable[..., "Collected"]
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of an audit. Everything is in `document`, the rest are ways to it.
+    """The result of an audit. Everything is in `document`, from which the other attributes read.
 
     Attributes:
         document: the whole audit as a plain dictionary, as `to_json` writes it.
@@ -88,7 +88,7 @@ class Audit:
 
     def to_html(self, path: str | Path) -> None:
         """Write the report: one HTML file that opens anywhere, offline."""
-        from calibrant.report import write_audit  # here, because it brings matplotlib along
+        from calibrant.report import write_audit  # here: an audit without a page needs none of it
 
         write_audit(path, self.document)
 
@@ -151,7 +151,7 @@ def audit(
     from calibrant import __version__
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
-    from calibrant.auditing.document import CONVENTIONS, describe
+    from calibrant.auditing.document import CONVENTIONS, describe_model
     from calibrant.auditing.headline import better_model, next_step, overall_verdict
     from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
@@ -186,7 +186,7 @@ def audit(
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
-        describe(name, model, held_out if name == first else None, centre=centre, **sampling)
+        describe_model(name, model, held_out if name == first else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]
@@ -249,7 +249,7 @@ def _comparisons(
     collected: Mapping[str, Collected], described: Sequence[Described], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples; a note says where that cannot be."""
-    from calibrant.auditing.document import compare
+    from calibrant.auditing.document import describe_comparison
     from calibrant.metrics import paired_differences
 
     (base, first), *others = collected.items()
@@ -260,7 +260,7 @@ def _comparisons(
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
             continue
-        if first.of_ids is None or second.of_ids is None:
+        if first.id_crc is None or second.id_crc is None:
             notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
         if first.samples > first.judged.size:
             notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
@@ -270,7 +270,7 @@ def _comparisons(
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
             notes.append(f"NLL not compared with {base}: labels of probability 0 count differently in the two files.")
-        comparisons.append(compare(base, name, change, (described[0].numbers, model.numbers)))
+        comparisons.append(describe_comparison(base, name, change, (described[0].numbers, model.numbers)))
     return comparisons
 
 
@@ -280,16 +280,16 @@ def why_not_the_same(first: Collected, second: Collected) -> str | None:
         return f"{second.kind} is not the same as {first.kind}"
     if (first.rows, first.samples) != (second.rows, second.samples):
         return f"{count(second.samples)} samples are not the same as {count(first.samples)}"
-    identified = first.of_ids is not None and second.of_ids is not None
-    if identified and first.of_ids != second.of_ids:
+    identified = first.id_crc is not None and second.id_crc is not None
+    if identified and first.id_crc != second.id_crc:
         return "the ids, or their order, are not the same"
     if "confidence" in (first.holds, second.holds):
         return None if identified else "there are no labels and no ids in both, which could tell that rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
         return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
-    has_names = first.of_named_labels is not None and second.of_named_labels is not None
-    same = first.of_named_labels == second.of_named_labels if has_names else first.of_labels == second.of_labels
-    return None if same else "the labels are not the same"
+    has_names = first.named_label_crc is not None and second.named_label_crc is not None
+    is_same = first.named_label_crc == second.named_label_crc if has_names else first.label_crc == second.label_crc
+    return None if is_same else "the labels are not the same"
 
 
 def _check_val(first: Collected, val: Collected) -> None:
@@ -299,7 +299,7 @@ def _check_val(first: Collected, val: Collected) -> None:
         raise ValueError(
             f"validation and test predictions must have the same classes, got {val.num_classes} and {first.num_classes}"
         )
-    if (first.of_labels, first.of_values, first.rows) == (val.of_labels, val.of_values, val.rows):
+    if (first.label_crc, first.value_crc, first.rows) == (val.label_crc, val.value_crc, val.rows):
         raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
 
 

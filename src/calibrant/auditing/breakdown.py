@@ -1,4 +1,4 @@
-"""What a pass fills in, small and additive.
+"""The tables that a pass fills in, small and additive.
 
 Counts by class, by group and by object size (ALS, section 4.2), sums of class-wise ECE, and a sample of rows.
 """
@@ -61,10 +61,10 @@ class Breakdown:
     def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         if keys > len(self.counts):
-            more = keys - len(self.counts)
-            self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
-            self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
-            self.squares = np.concatenate([self.squares, np.zeros(more)])
+            added = keys - len(self.counts)
+            self.counts = np.concatenate([self.counts, np.zeros((added, BINS, 2), np.int64)])
+            self.sums = np.concatenate([self.sums, np.zeros((added, BINS, 2))])
+            self.squares = np.concatenate([self.squares, np.zeros(added)])
         if top.large:
             compiled_passes().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
             return
@@ -104,13 +104,13 @@ def _worse_than_the_rest(n: Ints, right: Ints, sure: Doubles, level: float) -> B
     if len(tested) < 2:
         return flags
     gap = (sure - right) / n
-    rest = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
-    expected = np.clip(sure / n - rest, 1e-9, 1 - 1e-9)
+    rest_gap = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
+    expected = np.clip(sure / n - rest_gap, 1e-9, 1 - 1e-9)
     p = np.array([two_sided(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
     for step, k in enumerate(np.argsort(p)):
         if p[k] > (1 - level) / (len(tested) - step):
             break
-        flags[tested[k]] = abs(gap[tested[k]]) > abs(rest[tested[k]])
+        flags[tested[k]] = abs(gap[tested[k]]) > abs(rest_gap[tested[k]])
     return flags
 
 
@@ -230,8 +230,8 @@ class ClasswiseSums:
         n, hit, p = counts.ravel()[filled], hits.ravel()[filled], (sums.ravel()[filled] / counts.ravel()[filled])
         resampled, null = np.empty(number), np.empty(number)
         for i in range(number):
-            positive, rest = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
-            resampled[i] = np.abs((positive + rest) * p - positive).sum()
+            positive, negative = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
+            resampled[i] = np.abs((positive + negative) * p - positive).sum()
             null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
         scale = max(1, self.samples) * len(sums)
         return (resampled - np.abs(n * p - hit).sum()) / scale, null / scale
@@ -338,7 +338,7 @@ def confidence_by_objectness(
     Args:
         confidence: ``[N]``.
         objectness: ``[N]``, between 0 and 1.
-        bins: Of equal width.
+        bins: of equal width.
 
     Example:
         >>> part = confidence_by_objectness([0.5, 0.7, 0.9], [0.1, 0.2, 0.8], bins=2)

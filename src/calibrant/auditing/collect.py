@@ -30,9 +30,10 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.predictions import FLOOR, Digits, Predictions
+from calibrant.predictions import FLOOR, Digits, Predictions, check_group
 from calibrant.selective import Outcome, Policy
 
+NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
 ERRORS_KEPT = 50
 JUDGED_KEPT = 2**18
 LOGITS_KEPT = 50_000
@@ -55,10 +56,10 @@ class WorstError:
 class Collected:
     """What one pass over the predictions gives.
 
-    Four checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
-    where there are none), of the names of their classes (None where classes have no names, or there are no labels), of
-    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere,
-    ``impossible`` those that were given the probability 0, whose NLL takes `floor` for it.
+    The checksums tell whether two files are about the same samples, or are the same file. ``label_crc`` is 0
+    without labels, ``named_label_crc`` (of the labels' class names) and ``id_crc`` are None where there are
+    no names or ids, ``value_crc`` is of the first batch. ``ignored`` counts labels that are left out,
+    ``impossible`` labels that were given the probability 0, whose NLL takes `floor` for it.
     """
 
     sketch: ConfidenceSketch
@@ -79,12 +80,12 @@ class Collected:
     samples: int = 0
     impossible: int = 0
     numbers: int = 0
-    of_labels: int = 0
-    of_named_labels: int | None = None
+    label_crc: int = 0
+    named_label_crc: int | None = None
     ignore_index: int | None = None
     ignored: int = 0
-    of_ids: int | None = None
-    of_values: int = 0
+    id_crc: int | None = None
+    value_crc: int = 0
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
@@ -148,10 +149,8 @@ class Collected:
 def check_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
     """The group columns that are asked for, all of them if None; each must be there."""
     names = list(predictions.group_names if groups is None else groups)
-    missing = [name for name in names if name not in predictions.group_names]
-    if missing:
-        available = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {available}")
+    for name in names:
+        check_group(predictions, name)
     return names
 
 
@@ -210,12 +209,14 @@ def collect(
             outcome.add(batch, outcome.policy.decide(batch))
         add_batch(collected, batch if calibrated_by is None else calibrate(batch, calibrated_by))
     if not collected.samples:
-        raise ValueError("every position is ignored: there is nothing to audit")
+        raise ValueError(NOTHING_COUNTS)
     return collected
 
 
 def add_batch(collected: Collected, batch: Predictions) -> None:
-    """Add a batch."""
+    """Count a batch."""
+    if collected.rows == 0:
+        collected.remarks += batch.remarks
     for top, values in _judged_blocks(batch, collected):
         _observe(collected, batch, top, values)
     _add_to_checksums(collected, batch)
@@ -223,30 +224,28 @@ def add_batch(collected: Collected, batch: Predictions) -> None:
 
 
 def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
-    """Add the batch to the checksums."""
     if collected.rows == 0:
-        collected.remarks += batch.remarks
         values = getattr(batch, batch.holds)[:1024]
-        collected.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
+        collected.value_crc = zlib.crc32(np.ascontiguousarray(values).tobytes())
     labels = batch.labels
     if labels is not None:
-        collected.of_labels = zlib.crc32(np.ascontiguousarray(labels).tobytes(), collected.of_labels)
+        collected.label_crc = zlib.crc32(np.ascontiguousarray(labels).tobytes(), collected.label_crc)
         counted = np.ones(labels.shape, bool) if batch.ignore_index is None else labels != batch.ignore_index
         collected.ignored += int(counted.size - counted.sum())
         if batch.class_names is not None:
-            collected.of_named_labels = zlib.crc32(_named_labels(batch, counted), collected.of_named_labels or 0)
+            collected.named_label_crc = zlib.crc32(_named_labels(batch, counted), collected.named_label_crc or 0)
     if batch.ids is not None:
-        collected.of_ids = zlib.crc32(id_bytes(batch.ids), collected.of_ids or 0)
+        collected.id_crc = zlib.crc32(id_bytes(batch.ids), collected.id_crc or 0)
 
 
 def _named_labels(batch: Predictions, counted: Bools) -> bytes:
-    """What the checksum of class names is of: four bytes a label, which do not depend on the order of the classes."""
+    """The bytes behind `named_label_crc`: four per label, whatever the order of the classes."""
     names = [zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in batch.class_names or ()]
     return np.where(counted, np.array(names, np.uint32)[np.where(counted, batch.labels, 0)], np.uint32(0)).tobytes()
 
 
 def id_bytes(ids: Array) -> bytes:
-    """What the checksum of ids is of: each with its own end, so that it does not matter where batches end."""
+    """The bytes behind `id_crc`: one line per id, so that it does not matter where batches end."""
     return "".join(f"{name}\n" for name in ids.tolist()).encode("utf-8", "surrogatepass")
 
 

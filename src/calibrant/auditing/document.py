@@ -32,13 +32,13 @@ from calibrant.metrics import (
     RiskCoverage,
     Summary,
     bootstrap_interval,
+    describe,
     ece_by_chance,
     intervals,
     normal_interval,
     wilson,
     z_value,
 )
-from calibrant.metrics import describe as describe_metric
 from calibrant.predictions import UNITS
 from calibrant.selective import Selection
 
@@ -86,7 +86,7 @@ class Described:
     numbers: dict[str, Interval]
 
 
-def describe(
+def describe_model(
     name: str,
     collected: Collected,
     val: Collected | None,
@@ -202,11 +202,11 @@ def _error(error: WorstError, collected: Collected) -> dict[str, Any]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    metric = describe_metric(name)
+    metric = describe(name)
     return {"label": metric.label, "unit": metric.unit, "better": metric.better}
 
 
-def compare(
+def describe_comparison(
     first: str,
     second: str,
     change: Mapping[str, Interval],
@@ -231,7 +231,7 @@ def compare(
 
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
-    metric = describe_metric(name)
+    metric = describe(name)
     return {
         "name": name,
         **_facts(name),

@@ -20,11 +20,11 @@ from calibrant._numbers import count, difference, difference_span, quantity, spa
 from calibrant._progress import Progress, silent, track
 from calibrant.auditing.requirement import Requirement, parse_requirement
 from calibrant.metrics import Interval, check_level, describe
+from calibrant.predictions import Predictions, check_group
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.metrics import Summary
-    from calibrant.predictions import Predictions
     from calibrant.selective import Outcome, Policy
 
 Status = Literal["pass", "fail", "unknown"]
@@ -35,20 +35,20 @@ _MOST_NEEDED = 10**9
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of a requirement, on all samples or in one group.
+    """The judgement of a requirement, on all samples or in one group.
 
     Attributes:
-        requirement: As it was written.
-        metric: What was measured.
+        requirement: as it was written.
+        metric: what was measured.
         group: ``column=value``, or empty for all samples.
         status: ``"pass"``, ``"fail"`` or ``"unknown"``.
-        value: The number, NaN if there is none.
-        low: Its interval's lower end.
-        high: The upper end.
-        limit: What it is held against.
-        samples: How many it was measured on.
-        needed: How many samples would decide, about; None where it is decided or no number would do.
-        text: All of it in one sentence.
+        value: the number, NaN if there is none.
+        low: its interval's lower end.
+        high: the upper end.
+        limit: what it is held against.
+        samples: how many it was measured on.
+        needed: how many samples would decide, about; None where it is decided or no number would do.
+        text: all of it in one sentence.
     """
 
     requirement: str
@@ -69,7 +69,7 @@ class Check:
     """The outcome of a check.
 
     Attributes:
-        requirements: A judgement for every requirement, and for every group of it.
+        requirements: a judgement for every requirement, and for every group of it.
     """
 
     requirements: tuple[Judgement, ...]
@@ -105,16 +105,16 @@ def check(
     """Judge requirements on a model's numbers by their intervals.
 
     Args:
-        predictions: Labelled predictions.
-        requirements: As `parse_requirement` reads them: ``"ece <= 0.03"``, ``"risk@0.8 <= 5%"``, ``"ece no worse"``.
-        policy: What ``policy.risk``, ``policy.coverage`` and other such requirements are of. Where it has thresholds by
+        predictions: labelled predictions.
+        requirements: as `parse_requirement` reads them: ``"ece <= 0.03"``, ``"risk@0.8 <= 5%"``, ``"ece no worse"``.
+        policy: what ``policy.risk``, ``policy.coverage`` and other such requirements are of. Where it has thresholds by
             class, risk and coverage are judged in each of these too.
-        baseline: Predictions of another model on the same samples, for ``no worse``.
-        groups: A column; every requirement is judged in each of its groups too.
-        level: Of the intervals.
-        replicates: Of the bootstrap.
-        seed: Of the bootstrap.
-        progress: Called as samples are read.
+        baseline: predictions of another model on the same samples, for ``no worse``.
+        groups: a column; every requirement is judged in each of its groups too.
+        level: of the intervals.
+        replicates: of the bootstrap.
+        seed: of the bootstrap.
+        progress: called as samples are read.
 
     Example:
         >>> import numpy as np
@@ -179,9 +179,8 @@ def _check_arguments(
             raise ValueError(
                 f"{requirement.text!r} needs logits or probabilities, and the predictions hold confidences"
             )
-    if groups is not None and groups not in predictions.group_names:
-        there = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"no group column {groups!r}; there are {there}")
+    if groups is not None:
+        check_group(predictions, groups)
 
 
 @dataclass

@@ -74,7 +74,7 @@ def _sign(row: Part) -> int:
 
 def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[str, str]:
     text = " ".join(f"{model['name']}: {model['verdict']['headline']}" for model in models)
-    level = _level(model["verdict"]["level"] for model in models)
+    level = _worst_level(model["verdict"]["level"] for model in models)
     best = better_model(models, comparisons)
     if best is None:
         words = "Neither is better" if len(models) == 2 else "None is better than all others"
@@ -86,9 +86,9 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     other = part["first"] if best == part["second"] else part["second"]
     gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
     best_model = next(model for model in models if model["name"] == best)
-    rest = _trust_words([model for model in models if model is not best_model])
+    trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {rest}."
+    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
@@ -127,7 +127,7 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(first, "ece_15"), _metric(model, "ece_15")
     change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
-    level = _level([str(policy["level"]), str(model["verdict"]["level"])])
+    level = _worst_level([str(policy["level"]), str(model["verdict"]["level"])])
     return {
         "level": "unknown" if level == "info" else level,
         "headline": f"{headline}. {state} {_TRUST[model['verdict']['level']]} ({change}).",
@@ -140,7 +140,7 @@ def _metric(model: Part, name: str) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _level(levels: Any) -> str:
+def _worst_level(levels: Any) -> str:
     """The worst of some levels."""
     return min(levels, key=_WORST_FIRST.index)
 

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
 from calibrant.posthoc import logits_of
-from calibrant.predictions import Predictions, class_name
+from calibrant.predictions import Predictions, class_name, replace_data
 from calibrant.selective import Outcome, Policy, risk_interval
 
 _PROMISES = {  # level and title by `Outcome.promise_kept`
@@ -38,11 +38,9 @@ def calibrate(batch: Predictions, policy: Policy) -> Predictions:
     if batch.holds == "logits":
         calibrated: Predictions = policy.calibrator.transform(batch)
         return calibrated
-    columns = {"ids": batch.ids, "groups": batch.groups or None, "objectness": batch.objectness}
-    facts: dict[str, Any] = {name: getattr(batch, name) for name in ("class_names", "kind", "ignore_index", "split")}
     z = policy.calibrator.transform(logits_of(batch, policy.floor))
     exps = np.exp(z - z.max(1, keepdims=True))
-    return Predictions.from_probabilities(exps / exps.sum(1, keepdims=True), batch.labels, **columns, **facts)
+    return replace_data(batch, "probabilities", exps / exps.sum(1, keepdims=True))
 
 
 def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from calibrant.selective import (
     FEWEST_FOR_CHOICE,
     NORMALISED,
     Selection,
-    judge_rows,
+    judge_logits,
     select,
     take_for_choice,
 )
@@ -83,7 +83,7 @@ class ScoreCurve(NamedTuple):
     samples: int
 
 
-def logits_of(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
+def kept_logits(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
     """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64.
 
     ``other`` are predictions that these go with, as validation and test do: zeros of both count as the same.
@@ -112,17 +112,17 @@ def judge_repairs(
     """
     if collected.holds == "confidence" or collected.samples < FEWEST or values["accuracy"] in (0.0, 1.0):
         return []
-    z, y = logits_of(collected, val)
+    z, y = kept_logits(collected, val)
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
-    before = judge_rows(z, y)
+    before = judge_logits(z, y)
     chosen = None if choice is None or choice.calibrator is None else choice.calibrator.name
     repairs = []
     for name in dict.fromkeys(("temperature", *([chosen] if chosen in CALIBRATORS_TRIED else []))):
         make = CALIBRATORS_TRIED[name]
         repaired = crossfit(make, z, y, folds) if val is None else _fitted_on(val, collected, make, z)
-        change = _changes(collected, before, judge_rows(repaired.logits, y), sampling)
+        change = _changes(collected, before, judge_logits(repaired.logits, y), sampling)
         fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen)
         title = repaired.fitted[0].title
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
@@ -151,7 +151,7 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
 
 def _fitted_on(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
     """Logits repaired by a calibrator that was fitted on the validation data."""
-    calibrator = make().fit(*logits_of(val, collected))
+    calibrator = make().fit(*kept_logits(val, collected))
     return Repaired(calibrator.transform(z), [calibrator])
 
 
@@ -185,7 +185,7 @@ def _ranked(
     """Both scores as ranks, and the chosen norms."""
     if val is None:
         return crossfit_ranks(before.confidence, scores_by_reading(z, centre), before.correct, folds)
-    norm, plain = fit_best_norm(*logits_of(val, collected), centre=centre), rank_shares(before.confidence)
+    norm, plain = fit_best_norm(*kept_logits(val, collected), centre=centre), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
@@ -214,7 +214,7 @@ def other_scores(collected: Collected, val: Collected | None, centre: bool | Non
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
         return []
-    z, y = logits_of(collected, val)
+    z, y = kept_logits(collected, val)
     correct = z.argmax(1) == y
     curves = []
     if collected.holds == "logits":
@@ -223,7 +223,7 @@ def other_scores(collected: Collected, val: Collected | None, centre: bool | Non
         norm = fit_best_norm(z[::2], y[::2], centre=centre)
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = fit_best_norm(*logits_of(val, collected), centre=centre), "p chosen on the validation data"
+        norm, where = fit_best_norm(*kept_logits(val, collected), centre=centre), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))
@@ -266,16 +266,16 @@ def _gap_at_equal_confidence(
     sure = np.clip(confidence, 1e-12, 1 - 1e-12)
     odds = np.log(sure) - np.log1p(-sure)
     number = np.maximum(np.bincount(window, minlength=size), 1)
-    x, rest = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
-    slope = np.bincount(window, x * rest, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
-    rest = rest - slope[window] * x
+    x, residual = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
+    slope = np.bincount(window, x * residual, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
+    residual = residual - slope[window] * x
     right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
     enough = (right >= FEWEST_IN_WINDOW) & (wrong >= FEWEST_IN_WINDOW)
     if not enough.any():
         return Interval(math.nan, math.nan, math.nan)
-    of_wrong = np.bincount(window[~correct], rest[~correct], size)[enough] / wrong[enough]
-    of_right = np.bincount(window[correct], rest[correct], size)[enough] / right[enough]
-    spread = np.sqrt(np.maximum(np.bincount(window, rest**2, size) / number, 1e-30))[enough]
+    of_wrong = np.bincount(window[~correct], residual[~correct], size)[enough] / wrong[enough]
+    of_right = np.bincount(window[correct], residual[correct], size)[enough] / right[enough]
+    spread = np.sqrt(np.maximum(np.bincount(window, residual**2, size) / number, 1e-30))[enough]
     variance = 1 / right[enough] + 1 / wrong[enough]
     weight = (1 / variance) / (1 / variance).sum()
     error = float(np.sqrt((weight**2 * variance).sum()))

@@ -21,7 +21,16 @@ import numpy as np
 from calibrant._progress import Progress, silent, track
 from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
-from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, check_groups, collect, id_bytes
+from calibrant.auditing.collect import (
+    ERRORS_KEPT,
+    NOTHING_COUNTS,
+    Collected,
+    add_batch,
+    begin,
+    check_groups,
+    collect,
+    id_bytes,
+)
 from calibrant.predictions import BATCH, FileStore, Predictions
 
 #: Rows of a piece, and samples of it that count.
@@ -61,12 +70,12 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     for sample in (collected.judged, collected.logits):
         sample.limit = _limit(sample.size, offsets.total)
     part = Part(collected, offsets, 0, 0, 0, {})
-    of_values = 0
-    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # those of a checksum
+    value_crc = 0
+    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
     for batch in predictions.batches():
         if collected.rows < first_rows:
             first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
-            of_values = zlib.crc32(first.tobytes(), of_values)
+            value_crc = zlib.crc32(first.tobytes(), value_crc)
             part.value_bytes += first.nbytes
         add_batch(collected, batch)
         part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
@@ -75,7 +84,7 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
         columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
         for name, column in columns.items():
             part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
-    collected.of_values = of_values
+    collected.value_crc = value_crc
     return part
 
 
@@ -90,7 +99,7 @@ def _limit(size: int, total: int) -> int:
 
 
 def merge(parts: Iterable[Part]) -> Collected:
-    """What one pass over all parts, which come in order, would have found."""
+    """What one pass over all parts would have collected; the parts come in order."""
     total: Collected | None = None
     types: dict[str, str] = {}
     for part in parts:
@@ -102,59 +111,59 @@ def merge(parts: Iterable[Part]) -> Collected:
         else:
             _absorb(total, part)
     if total is None or not total.samples:
-        raise ValueError("every position is ignored: there is nothing to audit")
+        raise ValueError(NOTHING_COUNTS)
     total.groups = {name: _sorted(*group) for name, group in total.groups.items()}
     return total
 
 
 def _absorb(total: Collected, part: Part) -> None:
-    more = part.collected
-    total.sketch = total.sketch + more.sketch
-    _absorb_predicted(total, more)
+    added = part.collected
+    total.sketch = total.sketch + added.sketch
+    _absorb_predicted(total, added)
     for name in ("overall", "by_class", "classwise", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
-            _add_tables(table, getattr(more, name))
-    for name, (levels, breakdown) in more.groups.items():
+            _add_tables(table, getattr(added, name))
+    for name, (levels, breakdown) in added.groups.items():
         _add_group(*total.groups[name], levels, breakdown)
     # Stable: of equally confident errors the first ones stay.
-    total.worst = sorted(total.worst + more.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
-    total.confidences.absorb(more.confidences)
-    total.judged.absorb(more.judged)
-    total.logits.absorb(more.logits)
-    total.rows, total.samples = more.rows, more.samples
-    total.impossible += more.impossible
-    if total.digits is not None and more.digits is not None:
-        total.digits.absorb(more.digits)
-    total.ignored += more.ignored
-    total.of_labels = joined_crc32(total.of_labels, more.of_labels, part.label_bytes)
-    if more.of_named_labels is not None:  # four bytes a label, and eight of a label itself
-        total.of_named_labels = joined_crc32(total.of_named_labels or 0, more.of_named_labels, part.label_bytes // 2)
-    total.of_values = joined_crc32(total.of_values, more.of_values, part.value_bytes)
-    if more.of_ids is not None:
-        total.of_ids = joined_crc32(total.of_ids or 0, more.of_ids, part.id_bytes)
+    total.worst = sorted(total.worst + added.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
+    total.confidences.absorb(added.confidences)
+    total.judged.absorb(added.judged)
+    total.logits.absorb(added.logits)
+    total.rows, total.samples = added.rows, added.samples
+    total.impossible += added.impossible
+    if total.digits is not None and added.digits is not None:
+        total.digits.absorb(added.digits)
+    total.ignored += added.ignored
+    total.label_crc = joined_crc32(total.label_crc, added.label_crc, part.label_bytes)
+    if added.named_label_crc is not None:  # four bytes a label, and eight of a label itself
+        total.named_label_crc = joined_crc32(total.named_label_crc or 0, added.named_label_crc, part.label_bytes // 2)
+    total.value_crc = joined_crc32(total.value_crc, added.value_crc, part.value_bytes)
+    if added.id_crc is not None:
+        total.id_crc = joined_crc32(total.id_crc or 0, added.id_crc, part.id_bytes)
 
 
-def _absorb_predicted(total: Collected, more: Collected) -> None:
+def _absorb_predicted(total: Collected, added: Collected) -> None:
     """Add the table of predicted classes of confidences; there is none of all where a part has too many."""
     if total.class_levels is None or total.by_class is None:
         return
-    if more.class_levels is None or more.by_class is None:
+    if added.class_levels is None or added.by_class is None:
         total.class_levels = total.by_class = None
         return
-    _add_group(total.class_levels, total.by_class, more.class_levels, more.by_class)
+    _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
 
 
-def _add_tables(table: Any, more: Any) -> None:
+def _add_tables(table: Any, added: Any) -> None:
     """Add counts and sums; what a table is of, its text and edges, stays."""
-    for name, value in vars(more).items():
+    for name, value in vars(added).items():
         if name not in ("kind", "inner"):
             setattr(table, name, getattr(table, name) + value)
 
 
-def _add_group(levels: Levels, breakdown: Breakdown, more_levels: Levels, more: Breakdown) -> None:
-    codes = [levels.codes.setdefault(value, len(levels.codes)) for value in more_levels.codes]
+def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:
+    codes = [levels.codes.setdefault(value, len(levels.codes)) for value in added_levels.codes]
     levels.check()
-    for name, value in vars(more).items():
+    for name, value in vars(added).items():
         before = getattr(breakdown, name)
         table = np.zeros((len(levels.codes), *before.shape[1:]), before.dtype)
         table[: len(before)] = before
@@ -272,7 +281,7 @@ def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
 
 
 class _OtherSizeError(Exception):
-    """Some labels are ignored, so that samples have other numbers than the headers let expect."""
+    """Some labels are ignored, so that fewer samples count than the headers say."""
 
 
 def _without_ignored(part: Part) -> Part:

@@ -42,7 +42,7 @@ class Exported:
         accepted: how many of them were accepted.
         undecided: how many differ by no more than rounding explains.
         difference: the largest difference of probabilities or confidences in the others.
-        remarks: what there is to know besides, in sentences.
+        remarks: further remarks, in sentences.
     """
 
     path: Path

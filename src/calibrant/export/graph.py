@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
-from calibrant.selective import Policy, decision
+from calibrant.selective import Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -200,7 +200,7 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
         group = ops.node("Unsqueeze", ops.cast(GROUP, "DOUBLE"), ops.whole(*range(1, max(2, rank - 1))))
         if rank > 2:
             group = ops.node("Reshape", ops.node("Expand", group, shape), ops.whole(-1, 1))
-    answers = decision(policy, ops, rows, group)
+    answers = decision_formula(policy, ops, rows, group)
 
     def flatten(column: str, output: str | None = None) -> str:
         if rank > 2:

@@ -145,9 +145,9 @@ def _tensor_info(value: Any) -> TensorInfo:
     """Name, type and dimensions of a ValueInfoProto."""
     import onnx
 
-    which = value.type.WhichOneof("value")
-    if which != "tensor_type":
-        return TensorInfo(value.name, None if which is None else which.removesuffix("_type"), None)
+    kind_name = value.type.WhichOneof("value")
+    if kind_name != "tensor_type":
+        return TensorInfo(value.name, None if kind_name is None else kind_name.removesuffix("_type"), None)
     tensor = value.type.tensor_type
     names = {number: name for name, number in onnx.TensorProto.DataType.items()}
     kind = names.get(tensor.elem_type, "of no known type") if tensor.elem_type else None
@@ -182,8 +182,8 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, output: str
                 f"no output of the model can be {shape}, which the policy takes; the outputs are {described}{hint}"
             )
         if len(fitting) > 1:
-            several = ", ".join(fitting)
-            raise ValueError(f"several outputs can be {shape}: name one of {several}; the outputs are {described}")
+            listed = ", ".join(fitting)
+            raise ValueError(f"several outputs can be {shape}: name one of {listed}; the outputs are {described}")
         output = fitting[0]
     else:
         results = {name for node in graph.node for name in node.output if name}

@@ -191,8 +191,8 @@ def load_model(
     maker = find_factory(factory)
     model: nn.Module = maker if isinstance(maker, nn.Module) else call_factory(factory, maker, arguments or {})
     if weights is not None:
-        path, own = Path(weights), model.state_dict()
-        state = without_wrapper(read_state(path), own)
-        check_state_fits(own, state, str(path))
+        path, expected = Path(weights), model.state_dict()
+        state = without_wrapper(read_state(path), expected)
+        check_state_fits(expected, state, str(path))
         model.load_state_dict(state)
     return model

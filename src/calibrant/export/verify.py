@@ -15,7 +15,7 @@ from calibrant._validation import listing
 from calibrant.export.graph import GROUP, OUTPUTS, SET, with_own_logits
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.posthoc import NumpyOps, softmax
-from calibrant.selective import Decision, Policy, decision
+from calibrant.selective import Decision, Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -117,20 +117,20 @@ class Verification:
         self.rows = self.accepted = self.undecided = self.wrong = 0
         self.difference, self.blur, self.first = 0.0, 0.0, ""
 
-    def add(self, graph: Sequence[Array], logits: Any, group: Array | None, own: Callable[[], Array]) -> None:
+    def add(self, graph: Sequence[Array], logits: Any, group: Array | None, graph_logits: Callable[[], Array]) -> None:
         """Compare a batch.
 
         Args:
             graph: the graph's answers.
             logits: those that the policy answers, of any framework.
             group: ``[N]``, if the policy has groups.
-            own: gives the graph's own logits in float64, which may differ by rounding.
+            graph_logits: gives the graph's own logits in float64, which may differ by rounding.
         """
         reference = as_numpy("logits", logits)[0]
         answers, expected = AnswerRows.of_graph(graph), self._answer(reference, group)
         off, gap = answers.differing(expected)
         if off.any():
-            excused = off & self._is_rounding(own(), reference, precision_of(logits), answers, group)
+            excused = off & self._is_rounding(graph_logits(), reference, precision_of(logits), answers, group)
             self.undecided += int(excused.sum())
             self.blur = max(self.blur, float(np.where(excused, gap, 0.0).max()))
             gap = np.where(excused, 0.0, gap)
@@ -166,17 +166,17 @@ class Verification:
         rows = class_rows(logits.astype(np.float64))
         numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
         with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
-            return decision(self.policy, NumpyOps(), rows, numbers)
+            return decision_formula(self.policy, NumpyOps(), rows, numbers)
 
     def _is_rounding(
-        self, own: Array, other: Array, precision: Precision, answers: AnswerRows, group: Array | None
+        self, logits: Array, reference: Array, precision: Precision, answers: AnswerRows, group: Array | None
     ) -> Bools:
-        """Rows in which the two logits are the same but for rounding, and the graph's answer is that to its own."""
-        a, b = (class_rows(z.astype(np.float64)) for z in (own, other))
+        """Rows whose logits equal the reference but for rounding, and whose answer in the graph is right for them."""
+        a, b = (class_rows(z.astype(np.float64)) for z in (logits, reference))
         close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
-        same = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
-        off, _ = answers.differing(self._answer(own, group))
-        return same & (~off | self._is_blurred(own, answers, group))
+        is_close = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
+        off, _ = answers.differing(self._answer(logits, group))
+        return is_close & (~off | self._is_blurred(logits, answers, group))
 
     def _is_blurred(self, z: Array, answers: AnswerRows, group: Array | None) -> Bools:
         """Rows whose answer, by the policy itself, becomes the graph's when logits move by float64's rounding.
@@ -232,9 +232,9 @@ def probing_batches(policy: Policy) -> list[CheckBatch]:
     ]
 
 
-def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
+def _probing_rows(policy: Policy) -> tuple[Array, Array]:
     """Logits of all scales, saturated, tied, and on both sides of every threshold; and groups."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     classes, limits = policy.num_classes, policy.limits
     scales = [rng.standard_normal((16, classes)) * scale for scale in (0.01, 0.3, 1, 3, 10, 100, 1e4)]
     tied = rng.integers(-1, 2, (24, classes)) * rng.choice([0.0, 1.0, 7.0], (24, 1))
@@ -263,7 +263,7 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
 
 def _answers(policy: Policy, rows: Array) -> Decision[Any]:
     group = None if policy.group_names is None else np.zeros((len(rows), 1))
-    return decision(policy, NumpyOps(), rows.astype(np.float64), group)
+    return decision_formula(policy, NumpyOps(), rows.astype(np.float64), group)
 
 
 def _scores(policy: Policy, rows: Array) -> Array:
@@ -278,13 +278,13 @@ def _set_distances(policy: Policy, column: int, rows: Array) -> Array:
     return sets.distances(NumpyOps(), probabilities)[:, column]
 
 
-def _around(score: Callable[[Array], Array], rows: Array, limit: float, pairs: int = 12) -> Array:
-    """Pairs of rows, as near to each other as float32 allows, whose scores lie on either side of the threshold."""
+def _around(score: Callable[[Array], Array], rows: Array, limit: float) -> Array:
+    """Twelve pairs of rows, as close as float32 allows, whose scores lie on either side of the threshold."""
     scores = score(rows)
     below, above = np.flatnonzero(scores < limit), np.flatnonzero(scores >= limit)
     if not len(below) or not len(above):
         return rows[:0]
-    low, high = (rows[side[np.linspace(0, len(side) - 1, pairs).astype(int)]] for side in (below, above))
+    low, high = (rows[side[np.linspace(0, len(side) - 1, 12).astype(int)]] for side in (below, above))
     for _ in range(40):
         middle = ((low.astype(np.float64) + high) / 2).astype(np.float32)
         over = (score(middle) >= limit)[:, None]

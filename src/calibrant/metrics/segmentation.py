@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, given_back
+from calibrant._arrays import ArrayLike, as_kind_of
 from calibrant._validation import LARGEST_SEED, Bools, Ints, choice, host, position, whole
 from calibrant.metrics.logits import label_array, scored
 
@@ -125,7 +125,7 @@ def pixels(
     )
     values = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, indices, strict=True)]
     classes = [image.reshape(-1)[spots] for image, spots in zip(y, indices, strict=True)]
-    return given_back(np.concatenate(values), logits), given_back(np.concatenate(classes), logits)
+    return as_kind_of(logits, np.concatenate(values)), as_kind_of(logits, np.concatenate(classes))
 
 
 def _draw_pixels(

@@ -55,9 +55,9 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | 
     return _smooth_ece(values, lambda rows: right[rows] - values[rows].astype(np.float64), len(values), bandwidth)
 
 
-def smooth_ece_of_residuals(position: Floats, residual: Doubles, size: int, *, bandwidth: float | None = None) -> float:
+def smooth_ece_of_residuals(position: Floats, residual: Doubles, size: int) -> float:
     """`smooth_ece` of ``size`` predictions from sums of residuals (right - confidence) at positions ``[G]`` in 0..1."""
-    return _smooth_ece(position, lambda rows: residual[rows], size, bandwidth)
+    return _smooth_ece(position, lambda rows: residual[rows], size, None)
 
 
 def _smooth_ece(position: Floats, residual: Callable[[slice], Doubles], size: int, bandwidth: float | None) -> float:

@@ -19,7 +19,7 @@ from calibrant._progress import Progress, silent, track
 from calibrant._validation import Ints, listing, short
 from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
-from calibrant.predictions import IGNORED, Predictions
+from calibrant.predictions import IGNORED, Predictions, check_group
 from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
@@ -137,9 +137,8 @@ def count_batch(
         progress: called as samples are read.
     """
     policy.check(predictions)
-    if by_group is not None and by_group not in predictions.group_names:
-        columns = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"no group column {by_group!r}; there are {columns}")
+    if by_group is not None:
+        check_group(predictions, by_group)
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     counts, reference = BatchCounts(), policy.evidence.get("reference")

@@ -123,7 +123,7 @@ def _headline(watch: Watch, state: WatchState) -> str:
     if watch.alarms:
         return "The samples have changed since the policy was fitted"
     if not state.batches:
-        return "Nothing was watched yet"
+        return "Nothing has been watched yet"
     return "No alarm"
 
 

@@ -7,7 +7,7 @@ likelihood of the inputs, relative to the old priors :math:`\sum_x \log \sum_k p
 .. math:: p'(k|x) = \frac{p(k|x) \pi'_k/\pi_k}{\sum_l p(l|x) \pi'_l/\pi_l}, \qquad
           \pi'_k \leftarrow \frac1n \sum_x p'(k|x)
 
-It is offered, never applied in silence: where the classes themselves look different (concept drift), it makes
+It is offered, never applied by itself: where the classes themselves look different (concept drift), it makes
 probabilities worse.
 """
 

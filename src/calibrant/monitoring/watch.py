@@ -254,9 +254,9 @@ def _exchangeability(
 ) -> WatchTest:
     test, evidence = WatchTest(name, alpha), EvidenceProcess(len(LOG_BETS))
     counted = [batch for batch in batches if batch.sketch is not None]
-    for batch, own in zip(counted, counts, strict=True):
-        if own.sum():
-            cells, pool = rank_cells(pool, own, generator(batch.fingerprint, name))
+    for batch, batch_counts in zip(counted, counts, strict=True):
+        if batch_counts.sum():
+            cells, pool = rank_cells(pool, batch_counts, generator(batch.fingerprint, name))
             evidence.update(LOG_BETS @ cells)
             test.add(batch.name, float(evidence.log_value))
     return test

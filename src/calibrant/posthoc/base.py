@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back, row_slices
+from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows, row_slices
 from calibrant._validation import as_logits, check_finite
 from calibrant.metrics import is_large
 from calibrant.posthoc.ops import NumpyOps, Ops
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
+from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
 
 V = TypeVar("V")
 Doubles = npt.NDArray[np.float64]
@@ -259,7 +259,7 @@ class Calibrator(Parameters, ABC):
             rows = self.apply(NumpyOps(), class_rows(part).astype(np.float64)).astype(z.dtype)
             # Rows [n, C] back in the layout [N, C, ...].
             parts.append(np.moveaxis(rows.reshape(len(part), -1, z.shape[1]), 1, 2).reshape(part.shape))
-        return given_back(np.concatenate(parts), logits, z.dtype.type)
+        return as_kind_of(logits, np.concatenate(parts), keep_precision=True)
 
     def fit_transform(self, logits: Any, labels: Any = None) -> Any:
         """Fit, then transform the same data, as scikit-learn's pipelines do."""
@@ -272,21 +272,14 @@ class Calibrator(Parameters, ABC):
         calibrated = self.transform(logits)
         z, _ = as_numpy("logits", calibrated)
         exps = np.exp(z - z.max(1, keepdims=True))
-        return given_back(exps / exps.sum(1, keepdims=True), calibrated, z.dtype.type)
+        return as_kind_of(calibrated, exps / exps.sum(1, keepdims=True), keep_precision=True)
 
     def _transform_predictions(self, predictions: Predictions) -> Predictions:
         if not predictions.labelled:
             raise ValueError("predictions without labels cannot be made anew: transform their logits")
         self._check_fitted(self.learned)
         parts = [self.transform(logits_of(batch, self.floor_)) for batch in predictions.batches()]
-        columns = {"ids": predictions.ids, "groups": predictions.groups or None, "objectness": predictions.objectness}
-        facts: dict[str, Any] = {
-            name: getattr(predictions, name) for name in ("class_names", "kind", "ignore_index", "split")
-        }
-        logits = np.concatenate(parts)
-        if predictions.kind == "tokens":
-            logits = logits.transpose(0, 2, 1)  # as they are given
-        return Predictions.from_logits(logits, predictions.labels, **columns, **facts)
+        return replace_data(predictions, "logits", np.concatenate(parts))
 
 
 def read_numbers(

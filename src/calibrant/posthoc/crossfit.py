@@ -55,9 +55,9 @@ def crossfit_all(makes: Mapping[str, Callable[[], C]], z: Array, y: Array, folds
     repaired: dict[str, Repaired[C]] = {name: Repaired(np.empty_like(z), []) for name in makes}
     for k in np.unique(folds):
         inside = folds == k
-        fold, rest = z[inside], Stream(z[~inside], y[~inside])
+        fold, others = z[inside], Stream(z[~inside], y[~inside])
         for name, make in makes.items():
-            calibrator = make().fit(rest)
+            calibrator = make().fit(others)
             repaired[name].logits[inside] = calibrator.transform(fold)
             repaired[name].fitted.append(calibrator)
     return repaired
@@ -75,8 +75,8 @@ def crossfit_ranks(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]],
     before, after, norms = np.empty(len(correct)), np.empty(len(correct)), []
     for k in np.unique(folds):
         inside = folds == k
-        rest = {centre: {p: score[~inside] for p, score in own.items()} for centre, own in scores.items()}
-        norm = best_norm(plain[~inside], rest, correct[~inside])
+        others = {centre: {p: score[~inside] for p, score in by_power.items()} for centre, by_power in scores.items()}
+        norm = best_norm(plain[~inside], others, correct[~inside])
         norms.append(norm)
         before[inside] = rank_shares(plain[inside])
         after[inside] = before[inside] if norm.p_ is None else rank_shares(scores[norm.centre][norm.p_][inside])

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from calibrant._arrays import (
     CHUNK,
     Array,
+    as_kind_of,
     cache_chunks,
     class_rows,
-    given_back,
     import_compiled,
     in_threads,
     row_slices,
@@ -143,11 +143,11 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, npt.NDArra
     for z, y in data:
         blocks = top_label_blocks(z, y, kind="logits", large=data.large)
         tops += [(block.confidence, block.correct) for block in blocks]
-        scores.append([norm._scores(z, own, large=data.large) for norm, own in zip(norms, powers, strict=True)])
+        scores.append([norm._scores(z, tried, large=data.large) for norm, tried in zip(norms, powers, strict=True)])
     confidence, correct = map(np.concatenate, zip(*tops, strict=True))
     by_power = [
-        {p: np.concatenate([part[p] for part in parts]).astype(np.float64) for p in own}
-        for own, parts in zip(powers, zip(*scores, strict=True), strict=True)
+        {p: np.concatenate([part[p] for part in parts]).astype(np.float64) for p in tried}
+        for tried, parts in zip(powers, zip(*scores, strict=True), strict=True)
     ]
     return confidence, correct, by_power
 
@@ -212,7 +212,7 @@ def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOO
         check_finite(part)
         scores = score(class_rows(part).astype(np.float64))
         parts.append(scores.reshape(part.shape[0], *part.shape[2:]))
-    return given_back(np.concatenate(parts), logits, np.float64)
+    return as_kind_of(logits, np.concatenate(parts), keep_precision=True)
 
 
 def msp_formula(ops: Ops[V], z: V) -> V:

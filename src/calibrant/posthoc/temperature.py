@@ -310,8 +310,8 @@ def _doubt(data: Stream, s: float) -> float:
     """The mean of 1 - confidence at s."""
     doubt, rows = 0.0, 0
     for shifted, y in _shifted(data):
-        rest = np.exp(s * shifted).sum(1) - 1
-        doubt += float((rest / (1 + rest)).sum())
+        others = np.exp(s * shifted).sum(1) - 1
+        doubt += float((others / (1 + others)).sum())
         rows += len(y)
     return doubt / rows
 

@@ -20,7 +20,7 @@ from calibrant.predictions.files import FileStore, format_of
 from calibrant.predictions.labels import customary_positive
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import Remote, is_remote
-from calibrant.predictions.predictions import Predictions
+from calibrant.predictions.predictions import Predictions, check_group, replace_data
 from calibrant.predictions.schema import IGNORED, UNITS, class_name, is_one_column
 
 __all__ = ["Predictions"]

@@ -228,9 +228,9 @@ def read_two_classes(
             f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, and positive is given as "
             f"{shorten(positive)!r}: they must be the same"
         )
-    own = _OWN.fullmatch(column)
-    if own and not claimed:
-        claimed = own[2]
+    match = _OWN.fullmatch(column)
+    if match and not claimed:
+        claimed = match[2]
         if len(names or labels) == 2 or (number_of(claimed) is not None and not set(labels) <= {"0", "1"}):
             raise ValueError(
                 f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, which is not among the "

@@ -20,10 +20,10 @@ EXPECTED = "logits or probabilities with labels, or confidence with correct or w
 MOST_LISTED = 8  # columns that a proposal lists
 LONGEST_OPTIONS = 200  # characters
 _LOGITS = re.compile(r"log_?prob|log_?softmax|log_?p$|logit|decision|margin", re.IGNORECASE)
-_FURTHER = re.compile(
+_METADATA = re.compile(
     r"|unnamed: 0|index|y|class|actual|split|fold|text|sentence|file|filename|path|name|image|date|time", re.IGNORECASE
 )
-#: What may be the truth, though not surely.
+#: Names that the labels may have.
 _PERHAPS_LABELS = ("labels", "label", *CUSTOMARY_NAMES["labels"], "y", "true", "class", "actual", "gt", "outcome")
 
 
@@ -116,7 +116,7 @@ def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[st
     if pair is not None and truth:  # what a pipeline says of one sample
         return {"labels": truth[0], "predicted": f"{pair}.label", "confidence": f"{pair}.score"}
     used = {*truth[:1], *predicted[:1]}
-    others = [name for name in names if name not in used and not _is_further(name)]
+    others = [name for name in names if name not in used and not _is_metadata(name)]
     if not others:  # what is called a prediction may be a number
         others, predicted = predicted, []
     start: dict[str, str | Sequence[str]] = {"labels": truth[0]} if truth else {}
@@ -140,5 +140,5 @@ def _data_columns(others: Sequence[str], *, table: bool) -> str | Sequence[str]:
     return tuple(others) if len(others) <= MOST_LISTED else ""
 
 
-def _is_further(name: str) -> bool:
-    return bool(_FURTHER.fullmatch(name)) or name.lower() in ("id", "ids", "objectness", "correct") or "group." in name
+def _is_metadata(name: str) -> bool:
+    return bool(_METADATA.fullmatch(name)) or name.lower() in ("id", "ids", "objectness", "correct") or "group." in name

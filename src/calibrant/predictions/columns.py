@@ -203,17 +203,17 @@ class _Matcher:
             if column is not None:
                 columns[name] = column
             elif name == "labels" and not self.options.unlabelled:
-                several = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
-                if len(several) > 1:
-                    raise ValueError(f"{self.path}: holds {listing(several, 3)} as labels, but {SINGLE_LABEL}")
+                label_columns = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
+                if len(label_columns) > 1:
+                    raise ValueError(f"{self.path}: holds {listing(label_columns, 3)} as labels, but {SINGLE_LABEL}")
                 raise self._errors.lacking("no labels", name, ("y", "true", "class", "actual"))
         columns |= self._groups()
         if not isinstance(sources, str):
             data_columns = set(sources)
-            twice = next((name for name, column in columns.items() if name != holds and column in data_columns), None)
-            if twice is not None:
-                column = shorten(str(columns[twice]))
-                raise ValueError(f"{self.path}: column {column!r} is taken both for {holds} and for {twice}")
+            for name, source in columns.items():
+                if name != holds and source in data_columns:
+                    title = shorten(str(source))
+                    raise ValueError(f"{self.path}: column {title!r} is taken both for {holds} and for {name}")
         return ColumnMap(holds, columns, naming, self.options.positive)
 
     def _classes(self) -> dict[str, Columns]:

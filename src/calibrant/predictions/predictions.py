@@ -13,7 +13,7 @@ from calibrant._arrays import as_numpy
 from calibrant.predictions.files import Store, format_of, open_files
 from calibrant.predictions.memory import BATCH, MemoryStore, compare_arrays, find_remarks, store_arrays
 from calibrant.predictions.paths import is_remote
-from calibrant.predictions.schema import GROUP, IGNORED
+from calibrant.predictions.schema import GROUP, IGNORED, class_name
 
 Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]
@@ -427,3 +427,21 @@ class Predictions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Predictions._of, (self._store,)
+
+
+def check_group(predictions: Predictions, column: str) -> None:
+    """Raise unless the predictions have a group column of this name."""
+    if column not in predictions.group_names:
+        available = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {column!r}; there are {available}")
+
+
+def replace_data(predictions: Predictions, holds: str, values: Any) -> Predictions:
+    """The same labelled samples with other logits or probabilities, in the layout of `Predictions.logits`."""
+    names = ("ids", "objectness", "class_names", "kind", "ignore_index", "split")
+    facts = {name: getattr(predictions, name) for name in names} | {"groups": predictions.groups or None}
+    if predictions.positive is not None:
+        facts["positive"] = class_name(predictions.positive, predictions.class_names)
+    if predictions.kind == "tokens":
+        values = values.transpose(0, 2, 1)  # as users give them
+    return Predictions._of(store_arrays({holds: values, "labels": predictions.labels}, **facts))

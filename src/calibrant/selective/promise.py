@@ -122,7 +122,7 @@ class Promise:
 
     def risk_of(self, label: int) -> float | None:
         """Of precision, the risk that is promised for answers of a class."""
-        return next((round(1 - share, 12) for own, share in self.shares if own == label), None)
+        return next((round(1 - share, 12) for promised, share in self.shares if promised == label), None)
 
     def losses(self, labels: Ints, answers: Ints, accept: Bools) -> tuple[Bools, Doubles]:
         """Which samples the mean is over, and the loss of every sample."""

@@ -133,7 +133,7 @@ class SetCounts:
             return []
         size, empty = self.mean_size, self.empty
         text = [
-            f"A set has {_size(size.value)} classes on average [{_size(size.low)}, {_size(size.high)}]; "
+            f"A set has {fixed(size.value, 2)} classes on average [{fixed(size.low, 2)}, {fixed(size.high, 2)}]; "
             f"{percent(self.sizes[1] / self.samples)} have one, {percent(empty.value)} none."
         ]
         if self.labelled:
@@ -148,7 +148,7 @@ class SetCounts:
         if silent and silent < self.samples:
             few = percent(self.abstained[1:3].sum() / silent)
             covered = f"; {percent(self.abstained_covered / silent)} hold the true class" if self.labelled else ""
-            mean = _size(mean_of_sizes(self.abstained).value)
+            mean = fixed(mean_of_sizes(self.abstained).value, 2)
             text.append(
                 f"Where the policy abstains ({count(silent)} samples), {few} of the sets name one or two classes, "
                 f"{mean} on average{covered}."
@@ -170,10 +170,6 @@ def mean_of_sizes(sizes: Ints) -> Interval:
     error = math.sqrt(float(np.square(values - mean) @ sizes) / max(1, total - 1) / total)
     reach = z_value(LEVEL) * error
     return Interval(mean, max(0.0, mean - reach), mean + reach)
-
-
-def _size(mean: float) -> str:
-    return fixed(mean, 2)
 
 
 def _words(share: Interval) -> str:

@@ -48,7 +48,7 @@ def test_shares_of_images_by_their_boxes():
 
 def test_an_outline_goes_from_the_ground_to_the_ground():
     part = {"edges": [0.0, 0.5, 1.0], "area_histogram": [1, 3]}
-    svg = charts.histograms("h", {"all": part}, "area_histogram", "share of the image", "share of boxes")
+    svg = charts.histograms("h", {"all": part}, "area_histogram", "share of boxes")
     points = re.findall(r"[ML](\S+) ([^\s\"ML]+)", re.search(r'class="curve[^>]* d="([^"]+)"', svg)[1])
     heights = [float(y) for _, y in points]
     ground = 300 - 44  # the height of the chart without the room below the axis

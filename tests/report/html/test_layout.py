@@ -45,9 +45,9 @@ def test_audits_have_the_same_policy(tmp_path):
 
 
 def test_a_card_escapes_what_it_shows_and_leaves_out_what_it_was_not_given():
-    made = card("ECE <1>", "4.20%", "A & B", interval="[1%, 9%]", level="poor", figure="<svg></svg>")
+    made = card("ECE <1>", "4.20%", "A & B", interval="[1%, 9%]", level="poor")
     assert made.startswith('<article class="card poor"><h3>ECE &lt;1&gt;</h3>')
-    assert "A &amp; B</p><svg></svg></article>" in made
+    assert "A &amp; B</p></article>" in made
     assert '<span class="ci">[1%, 9%]</span>' in made
     plain = card("ECE", "4.20%", "text")
     assert 'class="card"' in plain

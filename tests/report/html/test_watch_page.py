@@ -120,7 +120,7 @@ def test_coverage_lies_where_its_share_of_the_axis_is():
 
 def test_evidence_beyond_all_doubt_stays_in_the_picture():
     svg = draw_evidence(
-        "e", [watch_test("promise", [0.0, 900.0], "week2.parquet"), watch_test("score", [-50.0, -60.0])], NAMES
+        "e", [watch_test("promise", [0.0, 900.0], "week2.parquet"), watch_test("score", [-50.0, -60.0])]
     )
     assert min(heights(svg)) >= 0
     assert "It was reached by: The promise." in svg

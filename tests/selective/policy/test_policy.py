@@ -56,7 +56,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
         ({"target_risk": 0.0}, "target_risk"), ({"target_risk": 0.1, "target_coverage": 0.5}, "not both"),
         ({"target_coverage": 0}, "target_coverage"), ({"confidence": 1.0}, "confidence"), ({"method": "x"}, "method"),
         ({"calibrator": "magic"}, "calibrator must be"), ({"score": "magic"}, "score must be"),
-        ({"group": "site"}, "not among the predictions' groups"), ({"target_coverage": 0.5, "group": "g"}, "by group"),
+        ({"group": "site"}, "no group column 'site'; there are"), ({"target_coverage": 0.5, "group": "g"}, "by group"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(change, message):

@@ -5,8 +5,8 @@ import pytest
 
 from calibrant import Policy, Predictions
 from calibrant.selective.policy.request import (
+    check_compatible,
     check_costs,
-    check_together,
     parse_promises,
     read_promise,
     read_set_target,
@@ -100,9 +100,9 @@ def test_masks_have_the_risk_of_all_pixels():
 )
 def test_what_does_not_go_together(promise, change, message):
     others = {"target_risk": None, "target_coverage": None, "method": "best", "score": "auto", "group": None}
-    check_together(promise, **others)
+    check_compatible(promise, **others)
     with pytest.raises(ValueError, match=message):
-        check_together(promise, **(others | change))
+        check_compatible(promise, **(others | change))
 
 
 def test_what_cannot_be_fitted_on_is_refused():

@@ -9,7 +9,7 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.posthoc import NumpyOps
-from calibrant.selective import decision
+from calibrant.selective import decision_formula
 from calibrant.selective.policy.set_fitting import SetFit
 from calibrant.selective.sets import SetTarget
 from calibrant.selective.split import draws
@@ -49,7 +49,7 @@ def test_coverage_holds_on_new_samples(method):
     for seed in range(150):
         fitting = SetFit(rule, target, None)
         z, y = drawn(60, seed=seed)
-        fitting.add(np.arange(60), decision(rule, NumpyOps(), z).probabilities, y)
+        fitting.add(np.arange(60), decision_formula(rule, NumpyOps(), z).probabilities, y)
         members = replace(rule, sets=fitting.finish()).predict_sets(new)
         shares.append(members[np.arange(len(labels)), labels].mean())
     error = math.hypot(np.std(shares) / math.sqrt(len(shares)), math.sqrt(0.09 / len(labels)))

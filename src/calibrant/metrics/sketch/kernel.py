@@ -36,6 +36,7 @@ from calibrant._arrays import (
     is_half,
     precision_of,
     row_slices,
+    take_rows,
 )
 from calibrant._validation import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
@@ -85,7 +86,7 @@ def judge_rows(
 
     def work(rows: slice) -> None:
         z = values[rows].astype(np.float64, copy=False) if large and kind == "logits" else values[rows]
-        fill(as_rows(z), labels[rows], kind, precision, _cut(reduced, rows), _cut(finished, rows))
+        fill(as_rows(z), labels[rows], kind, precision, take_rows(reduced, rows), take_rows(finished, rows))
 
     if large:
         list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
@@ -132,10 +133,6 @@ def _columns(count: int) -> tuple[Reduced, Finished]:
     predicted, cells = np.empty((2, count), np.int64)
     finished = Finished(confidence, shortfall, np.empty(count, np.bool_), nll, brier, cells)
     return Reduced(top, at_label, total, squares, predicted), finished
-
-
-def _cut(columns: Any, rows: slice) -> Any:
-    return type(columns)(*(column[rows] for column in columns))
 
 
 def as_rows(z: Array) -> Array:

@@ -14,8 +14,8 @@ from calibrant._arrays import (
     ArrayLike,
     Doubles,
     Precision,
+    as_kind_of,
     as_numpy,
-    given_back,
     in_threads,
     is_half,
     precision_of,
@@ -119,7 +119,7 @@ class ConfidenceSketch:
                     batch.add(tally)
         else:
             for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):
-                ranks = None if self.score is None else self._ranks(given_back(top.take(values), logits))
+                ranks = None if self.score is None else self._ranks(as_kind_of(logits, top.take(values)))
                 batch.observe(top, ranks)
         batch.add_to(self)
 

@@ -237,11 +237,11 @@ class Summary:
         middle, uncertain = np.empty(len(ends)), np.empty(len(ends))
         for i, (k, base) in enumerate(zip(ends, np.searchsorted(begins, ends, side="right") - 1, strict=True)):
             base = min(int(base), BASE - 1)
-            inside, left = self._span(begins[base], k)
-            beyond, rest = self._span(k, begins[base + 1])
+            inside, inside_error = self._span(begins[base], k)
+            beyond, beyond_error = self._span(k, begins[base + 1])
             # The base bin's own sum is exact, so the sum over the cells before this end is known from both sides.
-            low = max(inside - left, sums[base] - beyond - rest)
-            high = min(inside + left, sums[base] - beyond + rest)
+            low = max(inside - inside_error, sums[base] - beyond - beyond_error)
+            high = min(inside + inside_error, sums[base] - beyond + beyond_error)
             middle[i] = before[base] + 0.5 * (low + high) - self.right[begins[base] : k].sum()
             # A confidence put back on an edge may lie outside its cell by its rounding; then low is above high.
             uncertain[i] = 0.5 * abs(high - low)
@@ -310,15 +310,15 @@ class Summary:
         fits = np.flatnonzero(ranked.risk <= risk)
         value = int(ranked.accepted[fits[-1]]) if len(fits) else 0
         # Later cells do not fit as a whole. With their right ones first, some of their samples may.
-        rest = int(fits[-1]) + 1 if len(fits) else 0
-        at = np.flatnonzero(ranked.least_risk[rest:] <= risk * (1 + 1e-12)) + rest
+        first = int(fits[-1]) + 1 if len(fits) else 0
+        at = np.flatnonzero(ranked.least_risk[first:] <= risk * (1 + 1e-12)) + first
         at = at[ranked.doubtful(at)]
         most = float(value)
         if len(at):
             wrong, missed = ranked.wrong[at], ranked.errors[at] - ranked.wrong[at]
             reach = ranked.accepted[at] - wrong
-            more = np.floor((risk * reach - missed) / max(1 - risk, 1e-12) + 1e-9)
-            most = max(most, float((reach + np.clip(more, 0, wrong)).max()))
+            extra = np.floor((risk * reach - missed) / max(1 - risk, 1e-12) + 1e-9)
+            most = max(most, float((reach + np.clip(extra, 0, wrong)).max()))
         return Approximate(value / self.samples, (most - value) / self.samples)
 
     def risk_at_coverage(self, coverage: float) -> Approximate:

@@ -90,7 +90,7 @@ class JsonlReader(TableReader):
 
 
 def _plain(value: Any) -> Any:
-    """True and false as the numbers 1 and 0, as which NumPy and CSV have them."""
+    """True and false as the numbers 1 and 0, like NumPy and CSV."""
     return int(value) if isinstance(value, bool) else value
 
 
@@ -191,7 +191,7 @@ def save(store: Store, path: Path) -> None:
 
 
 def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """A row with a field per class where classes have names, which so are kept."""
+    """A row with a field per class where classes have names, to keep these."""
     if schema.class_names is None or schema.holds == "confidence":
         return row
     data = row.pop(schema.holds)

@@ -63,7 +63,7 @@ def open_file(path: Path, options: OpenOptions) -> ArrayReader:
 
 
 def _count_members(handle: IO[bytes], file: DataFile) -> int:
-    """How many members the archive has by its own account; a directory that is too large is not read."""
+    """How many members the archive says it has; raises if its directory is too large to be read."""
     span = min(file.stamp.size, 0xFFFF + _END.size + _LOCATOR.size)
     handle.seek(-span, 2)
     tail = handle.read(span)

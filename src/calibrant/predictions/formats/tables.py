@@ -109,7 +109,7 @@ def from_frame(
 
 
 def _as_table(frame: Any) -> Any:
-    """A frame as Arrow's table; what is no frame is refused in one sentence."""
+    """A frame as a table of Arrow."""
     if isinstance(frame, pa.Table):
         return frame
     import narwhals as nw  # here, because it looks for every kind of frame there is

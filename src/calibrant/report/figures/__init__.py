@@ -51,7 +51,7 @@ def figure_path(path: str | Path) -> Path:
 
 
 def in_style() -> contextlib.AbstractContextManager[None]:
-    """Figures and axes that are made inside of it have our style."""
+    """A context in which figures and axes are made in our style."""
     return matplotlib.rc_context(STYLE)
 
 
@@ -69,7 +69,7 @@ def new_axes(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tupl
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same figure gives the same file."""
-    with written_aside(path) as aside, matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with written_aside(path) as aside, in_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # class names come in any script
         figure.savefig(aside, dpi=160, metadata=_UNDATED.get(path.suffix.lower()))
 
@@ -81,8 +81,8 @@ def axis_at(target: str | Path | Axes, size: tuple[float, float]) -> Iterator[Ax
         yield target
         return
     path = figure_path(target)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+    with in_style():
+        figure = new_figure(size)
         yield figure.subplots()
         save_figure(figure, path)
 

@@ -59,14 +59,14 @@ def _level(part: Part) -> str:
 
 
 def _verdict(document: Part, models: Sequence[Part]) -> str:
-    verdict, several, first = document["verdict"], len(models) > 1, str(models[0]["name"])
+    verdict, is_several, first = document["verdict"], len(models) > 1, str(models[0]["name"])
     headline = str(verdict.get("headline") or "No verdict.")
     text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
     # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
-    is_unnamed = several and first not in headline
+    is_unnamed = is_several and first not in headline
     whose = f'<span class="whose">{_key(0)}{tables.clipped(first)}</span>' if is_unnamed else ""
     level = _level(verdict)
-    files = "".join(_file(model, _key(k) if several else "") for k, model in enumerate(models))
+    files = "".join(_file(model, _key(k) if is_several else "") for k, model in enumerate(models))
     return verdict_box(level, _LEVELS[level], escape(headline), text, whose) + f'<ul class="files">{files}</ul>'
 
 
@@ -102,9 +102,9 @@ def _by_file(models: Sequence[Part], show: Callable[[int, Part], str]) -> str:
 
 def _findings(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(_: int, model: Part) -> str:
-        own = _own_verdict(model.get("verdict") or {}) if len(models) > 1 else ""
+        verdict = _own_verdict(model.get("verdict") or {}) if len(models) > 1 else ""
         items = "".join(map(_finding, model.get("findings") or ()))
-        return own + (f'<ul class="findings">{items}</ul>' if items else "")
+        return verdict + (f'<ul class="findings">{items}</ul>' if items else "")
 
     body = _by_file(models, show) or '<p class="lede">Nothing stands out.</p>'
     return _section("findings", "What stands out", "Findings", body)
@@ -143,7 +143,7 @@ def _fixes(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
     lede = (
         '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
-        "(pp: percentage points).</p>" + tables.difference_legend()
+        "(pp: percentage points).</p>" + tables.DIFFERENCE_LEGEND
     )
     return _section("fixes", "What a fix would gain", "Fixes", _by_file(models, show), lede)
 
@@ -177,7 +177,7 @@ def _comparisons(document: Part, models: Sequence[Part]) -> ReportSection | None
         "side by side suggest. Differences of shares are in percentage points (pp).</p>"
     )
     body = "".join(map(tables.comparison, document.get("comparisons") or ()))
-    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + tables.difference_legend())
+    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + tables.DIFFERENCE_LEGEND)
 
 
 def _figures(
@@ -188,7 +188,7 @@ def _figures(
     numbers: Callable[[Part, str, str], str],
 ) -> str:
     """One figure per file, side by side, with what explains them once: beside a single one, above several."""
-    several, figures = len(models) > 1, ""
+    is_several, figures = len(models) > 1, ""
     for k, model in enumerate(models):
         if part := model.get(key):
             unit = unit_of(model)
@@ -196,8 +196,8 @@ def _figures(
                 f"<figure>{draw(f'{key}-{k}', part, str(model['name']), unit)}<figcaption>"
                 f"{_heading(models, k) or caption}{numbers(part, name(model['name']), unit)}</figcaption></figure>"
             )
-    above = f'<div class="lede">{caption}</div>' if several else ""
-    return f'{above}<div class="{"multiples" if several else "one"}">{figures}</div>' if figures else ""
+    above = f'<div class="lede">{caption}</div>' if is_several else ""
+    return f'{above}<div class="{"multiples" if is_several else "one"}">{figures}</div>' if figures else ""
 
 
 def _units(models: Sequence[Part]) -> str:
@@ -243,8 +243,8 @@ def _constant(models: Sequence[Part]) -> str:
     majority = models[0].get("majority")
     if not majority:
         return ""
-    error, own = percent(majority["error"]["value"]), percent(majority["model_error"])
-    return f'<p class="lede">Always answering {name(majority["name"])} is wrong in {error}, the model in {own}.</p>'
+    constant = f"Always answering {name(majority['name'])} is wrong in {percent(majority['error']['value'])}"
+    return f'<p class="lede">{constant}, the model in {percent(majority["model_error"])}.</p>'
 
 
 def _boxes(*words: str) -> str:

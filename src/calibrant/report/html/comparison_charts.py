@@ -178,18 +178,14 @@ def methods_text(parts: Sequence[Part]) -> str:
 
 
 def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
-    points = _finite_pairs(zip(part[x], part[y], strict=True))
+    points = finite_points(zip(part[x], part[y], strict=True))
     if len(points) == 1:
         return look.mark(plot.at_x(points[0][0]), plot.at_y(points[0][1]), part["name"])
     return f'<path class="curve drawn {look.line}" d="{plot.path(points)}">{title(part["name"])}</path>'
 
 
-def finite_points(group: Part) -> list[Point]:
-    """The points of a group that can be drawn."""
-    return _finite_pairs(group["points"])
-
-
-def _finite_pairs(pairs: Iterable[Any]) -> list[Point]:
+def finite_points(pairs: Iterable[Any]) -> list[Point]:
+    """The points that can be drawn."""
     numbers = ((finite(x), finite(y)) for x, y in pairs)
     return [(x, y) for x, y in numbers if x is not None and y is not None]
 
@@ -299,14 +295,14 @@ def strip(effect: Part, unit: str) -> str:
 
 def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
     """A mark per run, of its method's colour and shape."""
-    points = {str(g["name"]): finite_points(g) for g in groups}
-    x_range, y_range = (limits([[point[k] for point in own] for own in points.values()]) for k in (0, 1))
+    points = {str(g["name"]): finite_points(g["points"]) for g in groups}
+    x_range, y_range = (limits([[point[k] for point in pairs] for pairs in points.values()]) for k in (0, 1))
     plot = Plot(640, 420, x_range, y_range, margin=(66, 20, 14, 50))
     plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
     labels: list[Point] = []
-    for name, own in points.items():
+    for name, pairs in points.items():
         outside = []
-        for x, y in own:
+        for x, y in pairs:
             nearest = clamped(x, x_range), clamped(y, y_range)
             tip = f"{name}: accuracy {table_percent(x)}, ECE {table_percent(y)}"
             plot.add(look[name].mark(plot.at_x(nearest[0]), plot.at_y(nearest[1]), tip, 5.0))

@@ -108,7 +108,7 @@ def _checked(document: Part) -> dict[str, Any]:
                 raise ValueError(f"{_where(key, part)} needs points of {width} numbers, got {len(odd[0])}")
     lists["curves"] = [c for c in lists["curves"] if plots.numbers_of(c["risk"])]
     lists["training"] = [t for t in lists["training"] if t["epochs"] and plots.numbers_of(t["mean"])]
-    lists["scatter"] = [g for g in lists["scatter"] if plots.finite_points(g)]
+    lists["scatter"] = [g for g in lists["scatter"] if plots.finite_points(g["points"])]
     lists["ablation"] = [a for a in lists["ablation"] if plots.finite_values(a)]
     return dict(document) | lists
 
@@ -254,7 +254,11 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     groups = document["scatter"]
     if not groups:
         return None
-    rows = [(name(g["name"]), [table_percent(x), table_percent(y)]) for g in groups for x, y in plots.finite_points(g)]
+    rows = [
+        (name(group["name"]), [table_percent(x), table_percent(y)])
+        for group in groups
+        for x, y in plots.finite_points(group["points"])
+    ]
     numbers = _numbers("Accuracy and ECE of every run", ("Method", "Accuracy", "ECE"), rows)
     body = (
         '<p class="lede">One mark per run. A method that buys its calibration with accuracy lies lower and further '

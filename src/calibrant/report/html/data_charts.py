@@ -106,11 +106,11 @@ def _by_number(images_by_number: Mapping[str, int]) -> list[float]:
     return [times / total for times in images]
 
 
-def histograms(ident: str, boxes: Mapping[str, Part], series: str, x_label: str, y_label: str) -> str:
+def histograms(ident: str, boxes: Mapping[str, Part], series: str, y_label: str) -> str:
     """A histogram over shares of the image as an outline per split."""
     shares = {split: [n / (sum(part[series]) or 1) for n in part[series]] for split, part in boxes.items()}
     plot = Plot(400, 300, (0, 1), (0, max(max(numbers) for numbers in shares.values()) * 1.05 or 1))
-    plot.axes(x_label, y_label, round_percent, round_percent)
+    plot.axes("share of the image", y_label, round_percent, round_percent)
     for k, (split, numbers) in enumerate(shares.items()):
         edges = boxes[split]["edges"]
         outline = [(edges[0], 0.0)]
@@ -118,7 +118,7 @@ def histograms(ident: str, boxes: Mapping[str, Part], series: str, x_label: str,
             outline += [(low, share), (high, share)]
         outline.append((edges[-1], 0.0))
         plot.add(f'<path class="curve {coloured(k)} d{k % 4}" d="{plot.path(outline)}"/>')
-    return plot.render(ident, x_label.capitalize(), f"The {y_label} by {x_label}, an outline per split.")
+    return plot.render(ident, "Share of the image", f"The {y_label} by share of the image, an outline per split.")
 
 
 def picture(cell: Cell, colours: Mapping[str, str]) -> str:

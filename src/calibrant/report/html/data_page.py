@@ -199,8 +199,8 @@ def _boxes(document: Part) -> ReportSection | None:
         return None
     figures = (
         (charts.boxes_per_image("boxes-per-image", boxes), "Boxes per image"),
-        (charts.histograms("area", boxes, "area_histogram", "share of the image", "share of boxes"), "Area of a box"),
-        (charts.histograms("objectness", boxes, "objectness_histogram", "share of the image", "share of images"),
+        (charts.histograms("area", boxes, "area_histogram", "share of boxes"), "Area of a box"),
+        (charts.histograms("objectness", boxes, "objectness_histogram", "share of images"),
          "Objectness: how much of an image all its objects fill"),
     )  # fmt: skip
     drawn = "".join(f"<figure>{figure}<figcaption>{caption}</figcaption></figure>" for figure, caption in figures)

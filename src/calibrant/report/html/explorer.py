@@ -52,13 +52,13 @@ class Series:
 
 def all_series(models: Sequence[Part]) -> list[Series]:
     """Every curve of every file: with several files the colour tells the file and the pattern the score."""
-    several = len(models) > 1
+    is_several = len(models) > 1
     series = []
     for m, model in enumerate(models):
         for k, curve in enumerate(model.get("curves") or ()):
             label = str(curve.get("label") or curve.get("score"))
-            label = f"{isolated(model['name'])}: {isolated(label)}" if several else isolated(label)
-            series.append(Series(model, curve, m if several else k, k, label))
+            label = f"{isolated(model['name'])}: {isolated(label)}" if is_several else isolated(label)
+            series.append(Series(model, curve, m if is_several else k, k, label))
     return series
 
 

@@ -142,17 +142,16 @@ def terms(kind: str, pairs: Sequence[tuple[object, object]]) -> str:
     return f'<dl class="{kind}">{items}</dl>' if items else ""
 
 
-def card(heading: str, value: str, text: str, *, interval: str = "", level: str = "", figure: str = "") -> str:
-    """A card: a heading, one big number with its interval, a sentence, and optionally a figure below them.
+def card(heading: str, value: str, text: str, *, interval: str = "", level: str = "") -> str:
+    """A card: a heading, one big number with its interval, and a sentence, all plain text.
 
-    ``level`` colours the number (``good``, ``fair``, ``poor``, ``info``) and may be left out; ``figure`` is HTML, the
-    rest plain text. `cards` puts several side by side.
+    ``level`` colours the number (``good``, ``fair``, ``poor``, ``info``). `cards` puts several side by side.
     """
     spread = f' <span class="ci">{escape(interval)}</span>' if interval else ""
     kind = f"card {level}" if level else "card"
     return (
         f'<article class="{escape(kind)}"><h3>{escape(heading)}</h3>'
-        f'<p class="big"><span class="v">{escape(value)}</span>{spread}</p><p>{escape(text)}</p>{figure}</article>'
+        f'<p class="big"><span class="v">{escape(value)}</span>{spread}</p><p>{escape(text)}</p></article>'
     )
 
 

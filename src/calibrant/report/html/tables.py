@@ -27,6 +27,9 @@ from calibrant.report.text import (
 #: Rows shown at first; the rest is one button away.
 SHOWN = 30
 
+#: How to read the bars of differences.
+DIFFERENCE_LEGEND = bar_legend("all differences of the table that are in the same unit")
+
 _DIRECTION = {"low": "↓ lower is better", "high": "↑ higher is better"}
 #: By the way an interval of differences points: icon and words.
 _CHANGES = {"better": ("good", "better"), "worse": ("poor", "worse"), "unclear": ("info", "no clear change")}
@@ -232,11 +235,6 @@ def fixes(rows: Sequence[Part], caption: str) -> str:
             )
     top = heads("Fix", "Measure", "Before", "After", "Difference", "Change")
     return table("spans stack", escape(caption), top, body, label=caption, unseen=True)
-
-
-def difference_legend() -> str:
-    """How to read the bars of differences."""
-    return bar_legend("all differences of the table that are in the same unit")
 
 
 def positive(part: Part) -> str:

@@ -6,7 +6,7 @@ It draws the document of a `Monitor` and computes nothing. The charts come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant._numbers import significant
@@ -105,7 +105,7 @@ def _promise(document: Part) -> ReportSection | None:
     figures = [_figure(draw_rates("rate", risk["arrivals"], document["promised_risk"]), caption)]
     if risk["test"] is not None:
         figures.append(_figure(
-            draw_evidence("promise-evidence", [risk["test"]], TESTS),
+            draw_evidence("promise-evidence", [risk["test"]]),
             "Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm.",
         ))  # fmt: skip
     lede = (
@@ -151,7 +151,7 @@ def _changes(document: Part) -> ReportSection | None:
     figures = [_figure(draw_coverage("coverage", batches, document["reference_coverage"]["value"]),
                        "Share answered in each batch; the line is that of the fit.")]  # fmt: skip
     figures.append(_figure(
-        draw_evidence("change-evidence", tests, TESTS),
+        draw_evidence("change-evidence", tests),
         "Evidence of a change since the fit, as odds to 1. Above the line there is an alarm.",
     ))  # fmt: skip
     legend = "".join(f"<li>{key(coloured(k))}{TESTS[test['name']]}</li>" for k, test in enumerate(tests))
@@ -229,9 +229,9 @@ def _assumptions(document: Part) -> ReportSection:
 
 def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> str:
     """The error rate so far with its limits, the rate of each arrival as a dot, and the promised one as a line."""
-    own = [part["errors"] / part["answers"] for part in arrivals]
+    rates = [part["errors"] / part["answers"] for part in arrivals]
     ends = [value for part in arrivals[len(arrivals) // 4 :] for value in (part["low"], part["high"])]
-    top = max([*own, *ends, promised or 0.0, 0.01])
+    top = max([*rates, *ends, promised or 0.0, 0.01])
     plot = _plot(len(arrivals), (0.0, min(1.0, 1.1 * top)))
     plot.axes("arrival of labels", "wrong answers", _whole, round_percent)
     band = [(k + 1.0, part["high"]) for k, part in enumerate(arrivals)]
@@ -240,7 +240,7 @@ def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> 
     marks = [f'<path class="limits" d="{plot.path(band)}Z"/>', f'<path class="course s0" d="{plot.path(mean)}"/>']
     if promised is not None:
         marks.append(_horizontal(plot, promised))
-    for k, (part, rate) in enumerate(zip(arrivals, own, strict=True)):
+    for k, (part, rate) in enumerate(zip(arrivals, rates, strict=True)):
         tip = f"{plain(part['batch'])}: {percent(rate)} of {count(part['answers'])} answers wrong"
         marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
     plot.add(plot.clipped(*marks))
@@ -269,7 +269,7 @@ def draw_coverage(ident: str, batches: Sequence[Part], fitted: float | None) -> 
     return plot.render(ident, "Share answered over time", text)
 
 
-def draw_evidence(ident: str, tests: Sequence[Part], names: Mapping[str, str]) -> str:
+def draw_evidence(ident: str, tests: Sequence[Part]) -> str:
     """The evidence of some tests after every batch, on a logarithmic scale, and where their alarm begins."""
     values = [value for test in tests for value in test["log10_evidence"]]
     limit = max(test["log10_limit"] for test in tests)
@@ -282,10 +282,10 @@ def draw_evidence(ident: str, tests: Sequence[Part], names: Mapping[str, str]) -
         points = [(i + 1.0, min(HIGHEST, value)) for i, value in enumerate(test["log10_evidence"])]
         marks.append(f'<path class="course {coloured(k)}" d="{plot.path(points)}"/>')
         for (x, y), name in zip(points, test["batches"], strict=True):
-            tip = f"{names[test['name']]}, {plain(name)}: {significant(10**y)} to 1"
+            tip = f"{TESTS[test['name']]}, {plain(name)}: {significant(10**y)} to 1"
             marks.append(_dot(plot, (x, y), tip, coloured(k)))
     plot.add(plot.clipped(*marks))
-    over = [names[test["name"]] for test in tests if test["alarm_since"] is not None]
+    over = [TESTS[test["name"]] for test in tests if test["alarm_since"] is not None]
     text = f"The alarm begins at {significant(10**limit)} to 1. " + (
         f"It was reached by: {', '.join(over)}." if over else "Nothing has reached it."
     )

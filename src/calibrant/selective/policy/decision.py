@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
+from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows
 from calibrant._validation import FARTHEST_SUM, Ints, as_logits, check_finite, listing
 from calibrant.posthoc import NumpyOps, Ops, softmax
 from calibrant.predictions import is_one_column, widen
@@ -49,8 +49,8 @@ class Decision(NamedTuple, Generic[V]):
     limit: V
 
 
-def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
-    """The formula of a policy.
+def decision_formula(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
+    """The formula of a policy, by which it answers or abstains.
 
     Args:
         rule: the policy.
@@ -59,7 +59,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
         group: ``[n, 1]`` float64, the number of each row's group, where there is a threshold for each; a number that
             no group has is never accepted.
     """
-    z, calibrated = logits_of(rule, ops, values)
+    z, calibrated = logits_formula(rule, ops, values)
     # Where a calibrator keeps the order, its rounding must not make ties.
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
     probabilities = softmax(ops, calibrated)
@@ -74,17 +74,15 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     )
     limit = _limit(rule, ops, ranked, group)
     accept = ops.greater_equal(score, limit)
-    if (
-        rule.promise.of == "recall"
-    ):  # what reaches the threshold is answered as the class, even where another is likelier
+    if rule.promise.of == "recall":  # whatever reaches the threshold is answered as the class, likelier ones or not
         answer = np.arange(rule.num_classes)[None] == rule.promise.label
         ranked = ops.where(accept, ops.constant(answer), ranked)
         confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
     return Decision(ops.argmax(ranked), confidence, accept, probabilities, score, limit)
 
 
-def logits_of(rule: Rule, ops: Ops[V], values: V) -> tuple[V, V]:
-    """What a policy takes as logits ``[n, C]``: as they come, and calibrated."""
+def logits_formula(rule: Rule, ops: Ops[V], values: V) -> tuple[V, V]:
+    """The logits ``[n, C]`` of what a policy takes, as they come and calibrated."""
     z = values
     if rule.takes == "probabilities":
         z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
@@ -113,7 +111,7 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
     z = checked_values(rule, logits)
     parts = [answer[:3] for _, answer in decision_chunks(rule, z, _group_numbers(rule, groups, len(z)))]
     columns = (np.concatenate(column).reshape(len(z), *z.shape[2:]) for column in zip(*parts, strict=True))
-    return Decisions(*(given_back(column, logits, np.float64) for column in columns))
+    return Decisions(*(as_kind_of(logits, column, keep_precision=True) for column in columns))
 
 
 def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> Iterator[tuple[slice, Decision[Any]]]:
@@ -131,7 +129,7 @@ def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> It
         group = None
         if groups is not None:
             group = np.repeat(groups[samples].astype(np.float64), len(rows) // len(part))[:, None]
-        yield samples, decision(rule, NumpyOps(), rows, group)
+        yield samples, decision_formula(rule, NumpyOps(), rows, group)
         start += len(part)
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import join_rows, take_rows
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
 from calibrant.predictions import Predictions
@@ -96,11 +97,6 @@ class ReferenceRows(NamedTuple):
     predicted: Ints
     group: npt.NDArray[np.str_]
 
-    def take(self, rows: Bools) -> ReferenceRows:
-        """Some of the samples."""
-        columns: tuple[Any, ...] = self
-        return ReferenceRows(*(column[rows] for column in columns))
-
 
 class Reference:
     """A random choice of samples, collected some at a time: all of them, or about a hundred thousand of more."""
@@ -114,17 +110,13 @@ class Reference:
         """Add some samples."""
         draw = self._random.random(len(score))
         part = ReferenceRows(draw, score, confidence, np.asarray(predicted, np.int64), group)
-        self._parts.append(part.take(draw < self._limit))
+        self._parts.append(take_rows(part, draw < self._limit))
         self._size += len(self._parts[-1].draw)
         while self._size > 2 * MOST_KEPT:
             self._limit /= 2
-            rows = self._rows()
-            self._parts = [rows.take(rows.draw < self._limit)]
+            rows = join_rows(self._parts)
+            self._parts = [take_rows(rows, rows.draw < self._limit)]
             self._size = len(self._parts[0].draw)
-
-    def _rows(self) -> ReferenceRows:
-        columns: Any = zip(*self._parts, strict=True)
-        return ReferenceRows(*(np.concatenate(column) for column in columns))
 
     def evidence(
         self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints, answer: int | None = None
@@ -138,7 +130,7 @@ class Reference:
         """
         if self._size < FEWEST_ROWS:
             return None
-        rows = self._rows()
+        rows = join_rows(self._parts)
         accepted = rows.score >= (limits(rows.group, rows.predicted) if callable(limits) else limits)
         if answer is not None:
             rows = rows._replace(
@@ -147,7 +139,7 @@ class Reference:
             )
         # The smallest draws: random, and the same share of few samples as of many.
         apart = rows.draw <= np.partition(rows.draw, count := min(int(APART * self._size), MOST_APART))[count - 1]
-        first, rest = rows.take(apart), rows.take(~apart)
+        first, rest = take_rows(rows, apart), take_rows(rows, ~apart)
         classes = frequent_classes(np.bincount(first.predicted, minlength=len(labels)))
         doubt = 1 - rest.confidence[accepted[~apart]]
         return {

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
+from calibrant._arrays import Array, cache_chunks, class_rows, row_slices, take_rows
 from calibrant._progress import Progress, track
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, log_probabilities
-from calibrant.selective.policy.decision import decision
+from calibrant.selective.policy.decision import decision_formula
 from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, describe_majority, is_poor
 from calibrant.selective.policy.request import FitRequest
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import ForChoice, Selection, for_choice, group_names, select
+from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
 from calibrant.selective.policy.set_fitting import SetFit, with_counts
 from calibrant.selective.scores import Score
 from calibrant.selective.split import count_for_threshold, draws
@@ -77,13 +77,13 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
 
 def _choose(
     predictions: Predictions, request: FitRequest, share: float, progress: Progress
-) -> tuple[ForChoice | None, Selection, float]:
+) -> tuple[ChoiceSamples | None, Selection, float]:
     """The samples of the choice, what is chosen on them, and the floor of the probabilities."""
     choice, selection = None, Selection(None, Score(request.score if request.is_closed else "msp"))
     digits = Digits(int(predictions.num_classes))
     if share:
         batches = track(predictions.batches(), "reading for the choice", len(predictions), progress, size=len)
-        choice = for_choice(batches, request.seed, share, request.group, digits)
+        choice = collect_choice(batches, request.seed, share, request.group, digits)
         if request.has_choice(len(predictions)):
             selection = select(
                 choice, predictions.holds, request.calibrator, request.score, request.seed,
@@ -122,7 +122,7 @@ def _calibration(check: CalibrationCheck, selection: Selection, *, independent: 
     return calibration
 
 
-def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
+def score_choice(rule: Rule, choice: ChoiceSamples) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
     parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
@@ -154,7 +154,8 @@ def _score_for_threshold(
             y = labels[first : first + len(part)].reshape(-1)
             image_size = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
-            judged = _judge(rule, class_rows(part), y).take(counted)
+            judged = _judge(rule, class_rows(part), y)
+            judged = judged if counted.all() else take_rows(judged, counted)
             notes.calibration.add((judged.plain_confidence, judged.plain_correct), (judged.confidence, judged.correct))
             image = np.repeat(np.arange(len(part)), image_size)[counted]
             groups = names[first : first + len(part)][image]
@@ -179,16 +180,10 @@ class _JudgedRows(NamedTuple):
     plain_correct: Bools
     probabilities: Doubles
 
-    def take(self, rows: Bools) -> _JudgedRows:
-        if rows.all():
-            return self
-        columns: tuple[Any, ...] = self
-        return _JudgedRows(*(column[rows] for column in columns))
-
 
 def _judge(rule: Rule, values: Array, labels: Array) -> _JudgedRows:
     rows = values.astype(np.float64)
-    answer = decision(rule, NumpyOps(), rows)
+    answer = decision_formula(rule, NumpyOps(), rows)
     confidence, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
     plain = confidence, correct
     if rule.calibrator is not None:

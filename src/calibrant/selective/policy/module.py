@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.posthoc import TorchOps
-from calibrant.selective.policy.decision import decision
+from calibrant.selective.policy.decision import decision_formula
 from calibrant.selective.policy.rule import Rule
 
 
@@ -69,7 +69,7 @@ class PolicyModule(nn.Module):
         if group is not None:
             positions = rows.shape[0] // values.shape[0]
             numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(positions, 0)
-        answer = decision(self.rule, TorchOps(rows.device), rows, numbers)
+        answer = decision_formula(self.rule, TorchOps(rows.device), rows, numbers)
         shape = (values.shape[0], *values.shape[2:])
         precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
         spread = answer.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)

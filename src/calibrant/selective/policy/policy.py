@@ -16,8 +16,8 @@ from calibrant.selective.policy.fit import fit_rule
 from calibrant.selective.policy.request import (
     FitRequest,
     check_arguments,
+    check_compatible,
     check_fittable,
-    check_together,
     read_promise,
     read_set_target,
 )
@@ -134,7 +134,7 @@ class Policy(Rule):
         """
         check_fittable(predictions)
         promised = read_promise(predictions, promise, by_class, costs, target_cost, abstain_cost)
-        check_together(promised, target_risk, target_coverage, method, score, group)
+        check_compatible(promised, target_risk, target_coverage, method, score, group)
         if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
@@ -219,9 +219,9 @@ class Policy(Rule):
         if predictions.kind != self.kind:
             raise ValueError(f"the policy is for {self.kind}, got {predictions.kind}")
         if self.class_names and predictions.class_names and self.class_names != predictions.class_names:
-            own, others = differing_names(self.class_names, predictions.class_names)
+            expected, names = differing_names(self.class_names, predictions.class_names)
             raise ValueError(
-                f"the policy's classes are {own}, those of the predictions {others}: they must be the same, in order"
+                f"the policy's classes are {expected}, those of the predictions {names}: they must be the same in order"
             )
         if self.group is not None and self.group not in predictions.group_names:
             raise ValueError(f"the policy has thresholds by {self.group!r}, which the predictions do not hold")

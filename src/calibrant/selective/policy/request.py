@@ -1,4 +1,4 @@
-"""What is asked of a fit: the promise, the sets and on which predictions; read, and checked that it goes together."""
+"""What is asked of a fit, read and checked: the promise, the prediction sets, and whether all of it fits together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_group
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.sets import SetTarget
@@ -108,7 +108,7 @@ def check_costs(costs: Any, classes: int) -> Any:
     return matrix
 
 
-def check_together(
+def check_compatible(
     promise: Promise, target_risk: float | None, target_coverage: float | None, method: str, score: str, group: Any
 ) -> None:
     """Raise unless the other arguments of a fit go with the promise."""
@@ -137,8 +137,8 @@ def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None
         >>> parse_promises("expected-risk:0.05", None, 10).target
         0.05
     """
-    every = list(texts) if isinstance(texts, list | tuple) else [texts]
-    promises = [_parse(text, class_names, num_classes) for text in every]
+    entries = list(texts) if isinstance(texts, list | tuple) else [texts]
+    promises = [_parse(text, class_names, num_classes) for text in entries]
     if not promises:
         raise ValueError(f"promise must be {SPELLINGS}, got nothing")
     if len(promises) == 1:
@@ -212,9 +212,8 @@ def check_arguments(predictions: Predictions, target: ThresholdTarget, score: st
     """Raise unless group, score and method go with the predictions and the target."""
     if target.coverage is not None and group is not None:
         raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
-    if group is not None and group not in predictions.group_names:
-        available = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
+    if group is not None:
+        check_group(predictions, group)
     if predictions.kind == "segmentation" and group is not None:
         raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
     if predictions.holds == "probabilities" and score == "energy":

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, class_rows, row_slices
+from calibrant._arrays import Array, class_rows, join_rows, row_slices, take_rows
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import AurcChanges, Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
@@ -72,14 +72,9 @@ class ChoiceRows(NamedTuple):
     draw: Doubles
     groups: npt.NDArray[np.str_]
 
-    def take(self, rows: Ints | Bools) -> ChoiceRows:
-        """Some of the rows."""
-        columns: tuple[Any, ...] = self
-        return ChoiceRows(*(column[rows] for column in columns))
-
 
 @dataclass(frozen=True, eq=False)
-class ForChoice:
+class ChoiceSamples:
     """The samples for the choice; ``image_size`` is how many rows an image would have if none were left out."""
 
     rows: ChoiceRows
@@ -96,8 +91,10 @@ def group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArra
     return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
 
 
-def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
-    """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
+def collect_choice(
+    batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits
+) -> ChoiceSamples:
+    """The samples for the choice; of very many, a part. All probabilities are added to ``digits``."""
     parts: list[ChoiceRows] = []
     start, size, limit, image_size = 0, 0, share, 1
     most = MOST_ROWS
@@ -115,13 +112,13 @@ def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: s
             image_size = labels[0].size
         start += len(batch)
         if size > 2 * most:
-            joined = _joined(parts)
+            joined = join_rows(parts)
             limit = float(np.partition(joined.draw, most)[most])  # rows of one image share theirs, and go together
-            parts = [joined.take(joined.draw < limit)]
+            parts = [take_rows(joined, joined.draw < limit)]
             size = len(parts[0].labels)
     if not size:
         raise ValueError(f"no sample that counts is among those for the choice: {start} are too few")
-    return ForChoice(_joined(parts), -(-image_size // _stride(image_size)))
+    return ChoiceSamples(join_rows(parts), -(-image_size // _stride(image_size)))
 
 
 def _stride(image_size: int) -> int:
@@ -142,18 +139,13 @@ def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceR
         )
     counted = rows.labels != ignore_index
     if not counted.all():
-        rows = rows.take(counted)
+        rows = take_rows(rows, counted)
     precision = np.float64 if rows.values.itemsize == 8 else np.float32
     return rows._replace(values=rows.values.astype(precision, copy=False), labels=rows.labels.astype(np.int64))
 
 
-def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
-    columns: Iterable[Any] = zip(*parts, strict=True)
-    return ChoiceRows(*(np.concatenate(column) for column in columns))
-
-
-def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed: int = 0) -> ForChoice | None:
-    """Those rows of numbered samples that `for_choice` would take; None where they would be too few.
+def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int) -> ChoiceSamples | None:
+    """Those rows of numbered samples that a fit with the seed 0 would choose on; None where they would be too few.
 
     ``samples`` is how many there were, of which some may not have been kept.
     """
@@ -162,10 +154,11 @@ def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed:
     draw = np.empty(len(unit))
     for block in np.unique(unit // BLOCK).tolist():
         inside = unit // BLOCK == block
-        draw[inside] = draws(seed, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
-    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)).take(draw < share_for_choice(samples))
+        draw[inside] = draws(0, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
+    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_))
+    rows = take_rows(rows, draw < share_for_choice(samples))
     precision = np.float64 if values.itemsize == 8 else np.float32
-    return ForChoice(rows._replace(values=rows.values.astype(precision, copy=False)), 1)
+    return ChoiceSamples(rows._replace(values=rows.values.astype(precision, copy=False)), 1)
 
 
 @dataclass(frozen=True)
@@ -215,7 +208,7 @@ class Selection:
 
 
 def select(
-    samples: ForChoice,
+    samples: ChoiceSamples,
     takes: str,
     calibrator: str = "auto",
     score: str = "auto",
@@ -247,24 +240,25 @@ def select(
 
 
 def _select_calibrator(
-    z: Array, y: Ints, unit: Ints, folds: Ints, asked: str
+    z: Array, y: Ints, unit: Ints, folds: Ints, requested: str
 ) -> tuple[Array, str | None, tuple[Candidate, ...], dict[str, Judged]]:
     """Cross-fitted logits of the chosen calibrator, its name, how all did, and the rows as each judges them."""
-    check_choice("calibrator", asked, ("auto", "none", *CALIBRATORS_TRIED))
-    judged, chosen = {"none": judge_rows(z, y)}, "none"
+    check_choice("calibrator", requested, ("auto", "none", *CALIBRATORS_TRIED))
+    judged, chosen = {"none": judge_logits(z, y)}, "none"
     best = _losses(judged["none"])
     crossfitted, candidates = z, [Candidate("none", float(best.mean()), ece=_ece(judged["none"]))]
     few = len(y) < ROWS_PER_CLASS * z.shape[1]
-    names = [name for name in CALIBRATORS_TRIED if not (few and name == "vector")] if asked == "auto" else [asked]
-    tried = {} if asked == "none" else {name: CALIBRATORS_TRIED[name] for name in names}
+    all_names = [name for name in CALIBRATORS_TRIED if not (few and name == "vector")]
+    names = {"auto": all_names, "none": []}.get(requested, [requested])
+    tried = {name: CALIBRATORS_TRIED[name] for name in names}
     for name, repaired in crossfit_all(tried, z, y, folds).items():
         transformed = repaired.logits
-        judged[name] = judge_rows(transformed, y)
+        judged[name] = judge_logits(transformed, y)
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit)
         row = Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name]))
         candidates.append(row)
-        if high < 0 or asked != "auto":
+        if high < 0 or requested != "auto":
             best, chosen, crossfitted = losses, name, transformed
     return crossfitted, None if chosen == "none" else chosen, _marked(candidates, chosen), judged
 
@@ -273,7 +267,7 @@ def _marked(candidates: list[Candidate], chosen: str) -> tuple[Candidate, ...]:
     return tuple(replace(candidate, chosen=candidate.name == chosen) for candidate in candidates)
 
 
-def judge_rows(z: Array, y: Array) -> Judged:
+def judge_logits(z: Array, y: Array) -> Judged:
     """Confidence, correctness, NLL and Brier score of each row of logits ``[n, C]``."""
     tops = list(top_label_blocks(z, y, kind="logits"))
     names = ("confidence", "correct", "nll", "brier")
@@ -304,21 +298,21 @@ def _select_score(
     takes: str,
     correct: Bools,
     folds: Ints,
-    asked: str,
+    requested: str,
     seed: int,
     *,
     quick: bool,
     centre: bool | None,
 ) -> tuple[Score, tuple[Candidate, ...]]:
     """The score with the least AURC among those that beat plain MSP by more than a standard error."""
-    check_choice("score", asked, ("auto", *FORMULAS, NORMALISED))
-    if asked in FORMULAS:
-        value = aurc(_values(Score(asked), z, z), correct)
-        return Score(asked), (Candidate(asked, value, chosen=True),)
+    check_choice("score", requested, ("auto", *FORMULAS, NORMALISED))
+    if requested in FORMULAS:
+        value = aurc(_values(Score(requested), z, z), correct)
+        return Score(requested), (Candidate(requested, value, chosen=True),)
     plain, readings = _values(Score(), z, z), scores_by_reading(z, centre)
     normalised = crossfit_ranks(plain, readings, correct, folds).normalised
     norm = best_norm(plain, readings, correct)
-    if asked == NORMALISED:
+    if requested == NORMALISED:
         p = norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf)
         score = Score(NORMALISED, p=p, centre=norm.centre)
         return score, (Candidate(str(score), aurc(normalised, correct), chosen=True),)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array, cache_chunks, given_back, row_slices
+from calibrant._arrays import Array, as_kind_of, cache_chunks, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions
-from calibrant.selective.policy.decision import checked_values, decide, logits_of
+from calibrant.selective.policy.decision import checked_values, decide, logits_formula
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import ForChoice
+from calibrant.selective.policy.selection import ChoiceSamples
 from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores
 from calibrant.selective.split import draws
@@ -44,12 +44,12 @@ def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
         draw = _random(rule.sets.seed, _PREDICTING, first, len(part)) if rule.sets.randomised else None
         parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
         first += len(part)
-    return given_back(np.concatenate(parts), values, np.bool_)
+    return as_kind_of(values, np.concatenate(parts), keep_precision=True)
 
 
 def _probabilities(rule: Rule, values: Array) -> Doubles:
     """Calibrated, ``[n, C]``."""
-    return softmax(NumpyOps(), logits_of(rule, NumpyOps(), values.astype(np.float64))[1])
+    return softmax(NumpyOps(), logits_formula(rule, NumpyOps(), values.astype(np.float64))[1])
 
 
 class SetFit:
@@ -61,7 +61,7 @@ class SetFit:
         choice: the samples of the choice, which choose the regularisation of RAPS where it is not given.
     """
 
-    def __init__(self, rule: Rule, target: SetTarget, choice: ForChoice | None) -> None:
+    def __init__(self, rule: Rule, target: SetTarget, choice: ChoiceSamples | None) -> None:
         self.rule, self.target = rule, target
         self.penalty, self.free_ranks = target.penalty or 0.0, target.free_ranks or 0
         if target.has_choice:
@@ -70,7 +70,7 @@ class SetFit:
         self._scores: list[Doubles] = []
         self._labels: list[Ints] = []
 
-    def _choose(self, choice: ForChoice) -> None:
+    def _choose(self, choice: ChoiceSamples) -> None:
         values, labels = choice.rows.values, choice.rows.labels
         stride = -(-values.size // MOST_NUMBERS)
         values, labels = values[::stride], labels[::stride]

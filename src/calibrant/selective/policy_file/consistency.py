@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import NumpyOps
-from calibrant.selective.policy.decision import decision
+from calibrant.selective.policy.decision import decision_formula
 from calibrant.selective.policy.request import check_costs
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.promise import Promise
@@ -42,7 +42,7 @@ def check_consistent(rule: Rule) -> None:
     if rule.takes == "logits":
         extremes[0, 0], extremes[2, -1] = EXTREME, -EXTREME
     group = None if rule.group_names is None else np.zeros((3, 1))
-    if not np.isfinite(decision(rule, NumpyOps(), extremes, group).confidence).all():
+    if not np.isfinite(decision_formula(rule, NumpyOps(), extremes, group).confidence).all():
         raise ValueError("calibrator gives probabilities that are not finite")
     _check_tally(rule)
     if rule.sets is not None:

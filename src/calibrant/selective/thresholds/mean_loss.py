@@ -34,10 +34,8 @@ from calibrant.selective.split import draws, share_for_choice
 from calibrant.selective.thresholds.images import most_promising, shows
 from calibrant.selective.thresholds.risk import Threshold, abstaining, open_share
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
-from calibrant.selective.thresholds.search import candidates_of, curve_of
+from calibrant.selective.thresholds.search import INTO_GAP, TIED, candidates_of, curve_of
 
-_INTO_GAP = 2.0**-10  # how far below the lowest accepted score of the class the threshold lies, as a share of the gap
-_ROUNDING = 1e-12  # relative: scores that differ by less are tied
 #: Of the stake; a rare answer that costs the most would take nearly all of a whole one.
 FRACTIONS = (0.35, 0.7)
 
@@ -89,8 +87,8 @@ def recall_threshold(score: Doubles, share: float, delta: float) -> float:
         return math.inf
     rising = np.sort(score)
     at = rising[misses]
-    below = rising[rising < at - _ROUNDING * abs(at)]  # what ties with it is accepted too
-    return float(at - (at - below[-1]) * _INTO_GAP) if len(below) else -math.inf
+    below = rising[rising < at - TIED * abs(at)]  # what ties with it is accepted too
+    return float(at - (at - below[-1]) * INTO_GAP) if len(below) else -math.inf
 
 
 def expected_risk_threshold(score: Doubles, correct: Bools, target: float) -> float:

@@ -67,7 +67,7 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
-def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold], unit: str = "samples") -> Threshold:
+def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
     """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
@@ -77,7 +77,8 @@ def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold], uni
     if not threshold.abstains:
         return replace(threshold, menu=offers_from(coverage_at))
     menu = offers_from(coverage_at, above=threshold.target_risk or 0.0)
-    return replace(threshold, menu=menu, reason=f"{threshold.reason} {menu_words(menu, unit, threshold.confidence)}")
+    words = menu_words(menu, "samples", threshold.confidence)
+    return replace(threshold, menu=menu, reason=f"{threshold.reason} {words}")
 
 
 def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> str:

@@ -193,8 +193,8 @@ def threshold_for_coverage(
     rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
     at = int(np.searchsorted(curve.accepted, rank, side="left"))
     # Where a tie decides which set it is, the limit has to hold for every set that it might have been.
-    several = 1 if int(curve.accepted[at]) == rank else curve.sets
-    return _described(curve, at, "coverage", None, confidence, (1 - confidence) / several)
+    sets = 1 if int(curve.accepted[at]) == rank else curve.sets
+    return _described(curve, at, "coverage", None, confidence, (1 - confidence) / sets)
 
 
 def thresholds_by_group(
@@ -254,12 +254,12 @@ def _described(
     reason, needed = f"Accepts {count(accepted)} of {count(n)} samples, {count(errors)} of them wrong.", None
     if not accepted:
         assert target_risk is not None
-        reason, needed = _why_nothing(curve, method, target_risk, delta)
+        reason, needed = _explain_abstention(curve, method, target_risk, delta)
     value = float(curve.threshold[at])
     return Threshold(value, method, target_risk, confidence, n, accepted, errors, coverage, risk, needed, reason)
 
 
-def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
+def _explain_abstention(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
     """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
     accepted, errors = curve.accepted[1:], curve.errors[1:]
     if method == "empirical":

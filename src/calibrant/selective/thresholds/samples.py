@@ -84,8 +84,8 @@ class ScoredSamples:
 
     def plan_of_part(self, group: str | None, label: int | None = None) -> ScoredSamples:
         """The rows that plan the tests of a part: all, where its own are too few to say where to test."""
-        own = self.of_part(group, label)
-        return own if len(own.score) >= FEWEST_OF_PART else self
+        part = self.of_part(group, label)
+        return part if len(part.score) >= FEWEST_OF_PART else self
 
     @classmethod
     def joined(cls, parts: Iterable[ScoredSamples]) -> ScoredSamples:
@@ -317,10 +317,10 @@ def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) 
     while pending:
         level = delta / len(pending)
         thresholds |= {number: searches[number](level) for number in sorted(pending)}
-        done = {number for number in pending if thresholds[number].value == -math.inf}
-        if not done:
+        passed = {number for number in pending if thresholds[number].value == -math.inf}
+        if not passed:
             break
-        pending -= done
+        pending -= passed
     return {number: thresholds[number] for number in searches}
 
 

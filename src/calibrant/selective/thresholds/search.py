@@ -31,9 +31,9 @@ from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fe
 STEPS = 64  # candidates of a sequence
 PLENTY = 16  # times the fewest samples: from here on a second start
 FEWEST_ACCEPTED = 5  # of the rows that tests are planned on, for a candidate
-_ROUNDING = 1e-12  # relative: scores that differ by less are tied
+TIED = 1e-12  # relative: scores that differ by less count as equal
 _SAFE_GAP = 1e-10  # relative: between scores that are farther apart no chain of ties will reach
-_INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
+INTO_GAP = 2.0**-10  # how far into the gap between two scores a threshold lies, from one of them
 
 PLAYS = 200  # of the tests, before they are made
 #: Shares of the ranked rows between which the error rate is one number.
@@ -86,9 +86,9 @@ def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     with np.errstate(invalid="ignore", over="ignore"):
         gap = groups.score - lower
         # Scores that differ in the last digits alone may do so the other way round in another program: tied.
-        ends = np.flatnonzero(gap > _ROUNDING * np.abs(groups.score))
+        ends = np.flatnonzero(gap > TIED * np.abs(groups.score))
         # Just above the first rejected score, which the proof asks for, by more than rounding.
-        inside = (lower + gap * _INTO_GAP)[ends]
+        inside = (lower + gap * INTO_GAP)[ends]
     inside[-1] = -np.inf
     threshold = np.concatenate([[np.inf], inside])
     accepted, errors = (np.concatenate([[0], np.cumsum(x)[ends]]) for x in (groups.count, groups.errors))
@@ -297,9 +297,9 @@ def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: fl
     part = np.minimum(np.searchsorted(EDGES, share, side="right") - 1, len(EDGES) - 2)
     play = np.arange(PLAYS)[:, None]
     expected = samples * (mass[play, part] + (share - EDGES[part]) * rates[play, part])
-    more = np.maximum(np.diff(counts, axis=1, prepend=0), 0)
-    chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(more, 1), 0.0, 1.0)
-    errors = np.cumsum(rng.binomial(more, chance), axis=1)
+    added = np.maximum(np.diff(counts, axis=1, prepend=0), 0)
+    chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(added, 1), 0.0, 1.0)
+    errors = np.cumsum(rng.binomial(added, chance), axis=1)
     reached = reached_from(errors <= allowed, counts).sum(0)
     best = np.flatnonzero(reached == reached.max())
     return int(best[len(best) // 2])
