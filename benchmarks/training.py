@@ -38,6 +38,7 @@ from benchmarks.data import photographs
 from calibrant.data import Dataset, ImageArray, Rows
 from calibrant.data.scenes import scenes
 from calibrant.models import build
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.recipe import Recipe, check_recipe
@@ -121,7 +122,7 @@ def steps_of(case: Case, title: str, bare_first: bool) -> dict[str, Step]:
     made: dict[str, Any] = {}
     for which in ("bare", "recipe") if bare_first else ("recipe", "bare"):
         if which == "recipe":
-            made["run"] = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets)
+            made["run"] = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets, Classification())
         else:
             made["model"] = build(recipe.model.name, num_classes=len(data.classes), **options).train()
     run, model = made["run"], made["model"]
@@ -190,7 +191,7 @@ def reading(workers: int, images: int) -> tuple[float, float]:
     plain = PHOTOGRAPHS | {"training": {"batch_size": 64, "workers": workers}}
     recipe = check_recipe(plain, "photographs")
     sets = Sets(data, None, data, {})
-    run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets)
+    run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets, Classification())
     run.model.train()
     seen = 0
     start, before = time.perf_counter(), _processor_seconds()

@@ -79,9 +79,9 @@ def site(target: Path) -> None:
     from mkdocs.config import load_config
     from mkdocs.exceptions import Abort
 
-    said = logging.StreamHandler()  # MkDocs leaves it to its own command to show warnings
-    said.setLevel(logging.WARNING)
-    logging.getLogger("mkdocs").addHandler(said)
+    handler = logging.StreamHandler()  # only MkDocs' own command shows its warnings
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("mkdocs").addHandler(handler)
     with tempfile.TemporaryDirectory() as folder:
         config = load_config(str(FOLDER.parent / "mkdocs.yml"), site_dir=folder)
         config.plugins.on_startup(command="build", dirty=False)
@@ -91,7 +91,7 @@ def site(target: Path) -> None:
             sys.exit(f"docs: the site was not built: {error}")
         finally:
             config.plugins.on_shutdown()
-            logging.getLogger("mkdocs").removeHandler(said)
+            logging.getLogger("mkdocs").removeHandler(handler)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder, target)
 
@@ -105,7 +105,7 @@ def pages() -> dict[Path, str]:
 
 
 def out_of_date() -> list[Path]:
-    """The generated pages that differ from what the code says now, or are missing."""
+    """The generated pages that are missing or differ from what would be written now."""
     return [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
@@ -124,11 +124,11 @@ def _helps() -> Iterator[tuple[list[str], str]]:
         if result.exit_code:
             raise RuntimeError(f"calibrant {' '.join(words)} --help failed: {result.output}")
         yield ["calibrant", *words], "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
-        # Asked for by name: commands are loaded when they are used.
+        # By name, as commands are loaded when they are used.
         context = typer.Context(command)
         inner = getattr(command, "list_commands", lambda _: [])(context)
         parts = {name: command.get_command(context, name) for name in inner}
-        waiting = [([*words, name], each) for name, each in parts.items() if not each.hidden] + waiting
+        waiting = [([*words, name], part) for name, part in parts.items() if not part.hidden] + waiting
 
 
 if __name__ == "__main__":

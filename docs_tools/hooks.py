@@ -1,4 +1,4 @@
-"""MkDocs hooks: the README and its like as pages, pages of methods and packages, links that work here, MathML.
+"""MkDocs hooks: the README and similar files as pages, pages of methods and packages, links, MathML.
 
 Pages are written for GitHub, where a link leads to a file of the repository. In the site, links to the files of `PAGES`
 lead to their pages, and other files that are linked to are copied below ``files/``.
@@ -30,7 +30,7 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Enter the pages of the methods and of the packages into the navigation."""
+    """Add the pages of the methods and of the packages to the navigation."""
     pages = {
         "Methods": [{describe(name).title: f"methods/{name}.md"} for name in names()],
         "API reference": [{page.removeprefix("api/").removesuffix(".md"): page} for page in api_pages()],
@@ -43,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, and what any page links to outside of docs/."""
+    """Add the pages from outside of docs/, and the files there that pages link to."""
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, PurePosixPath(page).name, content=text))
@@ -56,20 +56,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def outside(files: Files) -> list[str]:
     """The files outside of docs/ that pages link to, by their path in the repository."""
-    found: set[str] = set()
+    targets: set[str] = set()
 
     def note(target: str) -> str:
         if not target.startswith("docs/") and target not in PAGES and (ROOT / target).is_file():
-            found.add(target)
+            targets.add(target)
         return target
 
     for file in files.documentation_pages():
         with_links(file.content_string, source_of(file), note)
-    return sorted(found)
+    return sorted(targets)
 
 
 def source_of(file: File) -> str:
-    """Where a page lies in the repository."""
+    """The path of a page in the repository."""
     return _SOURCES.get(file.src_uri, f"docs/{file.src_uri}")
 
 
@@ -78,17 +78,17 @@ def with_links(text: str, source: str, lead: Callable[[str], str]) -> str:
 
     Args:
         text: Markdown.
-        source: where it lies in the repository; links are relative to it.
-        lead: from the path of the file in the repository to the path in the site.
+        source: its path in the repository; links are relative to it.
+        lead: maps a path in the repository to one in the site.
     """
     folder = PurePosixPath(source).parent
-    place = (PurePosixPath(PAGES[source]) if source in PAGES else PurePosixPath(source)).parent
+    site_folder = (PurePosixPath(PAGES[source]) if source in PAGES else PurePosixPath(source)).parent
 
-    def replace(found: re.Match[str]) -> str:
-        if re.match(r"[a-z][a-z+.-]*:|/", found[2]):
-            return found[0]
-        target = lead(os.path.normpath(folder / found[2]))
-        return found[1] + os.path.relpath(target, place)
+    def replace(match: re.Match[str]) -> str:
+        if re.match(r"[a-z][a-z+.-]*:|/", match[2]):
+            return match[0]
+        target = lead(os.path.normpath(folder / match[2]))
+        return match[1] + os.path.relpath(target, site_folder)
 
     pieces, end = [], 0
     for code in _FENCED.finditer(text):
@@ -98,19 +98,19 @@ def with_links(text: str, source: str, lead: Callable[[str], str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as the site has them; lists as Python-Markdown reads them."""
+    """Adapt links to the site, and lists to Python-Markdown."""
 
     def lead(target: str) -> str:
         if target in PAGES:
             return PAGES[target]
-        inside = target.startswith("docs/") or not (ROOT / target).is_file()  # what is missing is for MkDocs to report
+        inside = target.startswith("docs/") or not (ROOT / target).is_file()  # MkDocs reports missing files
         return target if inside else f"docs/files/{target}"
 
     return indented(with_links(markdown, source_of(page.file), lead))
 
 
 def indented(text: str) -> str:
-    """Numbered items with their paragraphs and code indented by four, as Python-Markdown needs; GitHub takes three."""
+    """Indent the paragraphs and code of numbered items by four, as Python-Markdown needs; GitHub takes three."""
     lines, inside, blank = [], False, False
     for line in text.split("\n"):
         item = bool(re.match(r"\d+\. ", line))
@@ -123,9 +123,9 @@ def indented(text: str) -> str:
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Formulas as MathML, which browsers draw by themselves."""
+    """Convert formulas to MathML, which browsers draw by themselves."""
     return _FORMULA.sub(_mathml, content)
 
 
-def _mathml(found: re.Match[str]) -> str:
-    return convert(html.unescape(found[2]), display="block" if found[1] == "div" else "inline")
+def _mathml(match: re.Match[str]) -> str:
+    return convert(html.unescape(match[2]), display="block" if match[1] == "div" else "inline")

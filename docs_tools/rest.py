@@ -44,11 +44,11 @@ def _block(block: str) -> str:
 
 
 def _inline(text: str) -> str:
-    return _MATH.sub(lambda found: f"${_tex(found[1])}$", text).replace("``", "`")
+    return _MATH.sub(lambda match: f"${_tex(match[1])}$", text).replace("``", "`")
 
 
 def _tex(formula: str) -> str:
-    """A formula on one line: a line of it that begins with a plus would open a list."""
+    """A formula on one line: a line that begins with a plus would start a list."""
     for escape, word in _SPELLED.items():
         formula = formula.replace(escape, word)
     return " ".join(formula.split())
@@ -56,7 +56,7 @@ def _tex(formula: str) -> str:
 
 def _simple_table(lines: list[str]) -> str:
     """A reST simple table: columns stand under the rules, a row without a first cell continues the one above."""
-    starts = [found.start() for found in re.finditer("=+", lines[0])]
+    starts = [match.start() for match in re.finditer("=+", lines[0])]
     ends = [*starts[1:], None]
     head: list[list[str]] = []
     rows: list[list[str]] = []

@@ -1,4 +1,4 @@
-r"""What target a loss really trains towards: ACLS Eq. 8, for any loss, by its gradient.
+r"""The label that a loss effectively trains towards: ACLS Eq. 8, for any loss, by its gradient.
 
 The gradient of cross-entropy is :math:`p - q`. Whatever a loss is, its gradient by the logits of one sample can be read
 as :math:`p - q'`: the loss trains towards the *effective label* :math:`q' = p - \partial L/\partial z`. With the
@@ -32,7 +32,7 @@ class Lens:
     Attributes:
         probs: softmax probabilities p.
         target: the given label q, as a distribution.
-        effective: the label q' that the loss really trains towards.
+        effective: the label q' that the loss effectively trains towards.
         smoothing: f C: how much the label is lowered at the predicted class, and raised elsewhere.
         active: bool, where C is 1: where the loss moves the label at all.
     """
@@ -71,7 +71,7 @@ def lens(
     """
     if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
         raise ValueError(f"lens takes logits and target as tensors, got {type_words(logits)} and {type_words(target)}")
-    # Gradients are what the lens looks at, also where the caller has switched them off.
+    # The lens needs gradients even if the caller has switched them off.
     with torch.inference_mode(False), torch.enable_grad():
         z = logits.detach().double().clone().requires_grad_()
         target = target.clone()
@@ -119,7 +119,7 @@ def _gradient(value: Tensor, z: Tensor) -> Tensor:
 
 
 def _snap(shift: Tensor, probs: Tensor) -> Tensor:
-    """A difference of two gradients of order 1 is 0 when it is no larger than their rounding."""
+    """Set differences of two gradients of order 1 to 0 if they are within rounding error."""
     return torch.where(shift.abs() <= 64 * torch.finfo(probs.dtype).eps, 0.0, shift)
 
 
@@ -128,7 +128,7 @@ class Activity:
     """How a loss acts on a set of predictions.
 
     Attributes:
-        samples: how many predictions were looked at.
+        samples: number of predictions.
         active: share of samples whose label is moved at all (ACLS Fig. 3 counts the others).
         flipped: share of samples whose predicted class a gradient step on the logits would change.
         flipped_correct: share of samples that are right now and would be predicted otherwise after the step

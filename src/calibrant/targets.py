@@ -1,4 +1,4 @@
-"""What a classifier is trained towards: hard, uniform, and objectness-adaptive soft labels; mixed labels.
+"""Targets of training: hard, uniform and objectness-adaptive soft labels; mixed labels.
 
 Adaptive label smoothing [ALS], Eq. 5 and the text after it, for a sample of class y of which the object fills the
 share o:
@@ -68,7 +68,7 @@ def adaptive_targets(
         num_classes: K, at least 2.
         beta: 1 smooths by objectness alone, 0 gives hard labels.
         context: [N] bool: samples from which all objects were removed; their target is uniform.
-        unknown: What NaN objectness means (a sample that nobody annotated): an error, or a hard label.
+        unknown: How NaN objectness (a sample without annotation) is treated: as an error, or with a hard label.
         dtype: Of the result; that of ``objectness`` if it is a floating tensor, else float32.
 
     Returns:
@@ -146,15 +146,14 @@ def mixed_adaptive_targets(
 
         sum over p of s_p adaptive_targets(y_p, o_p)
 
-    so that an object that was pasted over counts nothing, and Eq. 5 comes back when one part is the whole. Objectness
-    is that of the boxes' union. Without objects in mind, ``mixed.targets(adaptive_targets(...))`` mixes the whole
-    images' targets by area.
+    so that an object that was pasted over does not count, and a single part gives Eq. 5. Objectness is that of the
+    union of the boxes. ``mixed.targets(adaptive_targets(...))`` instead mixes the targets of whole images by area.
 
     Args:
         mixed: From `calibrant.data.mixing`.
         labels: [N], of the samples before mixing.
         boxes: The boxes of these samples, in pixels of their images.
-        views: The view that each of them was rendered by.
+        views: The view of each sample.
         num_classes: K.
         beta: As for `adaptive_targets`.
         context: As for `adaptive_targets`.

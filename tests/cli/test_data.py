@@ -273,7 +273,7 @@ def test_only_repeated_splits_are_left_out(household, capsys):
 def test_several_sets_in_one_folder_are_not_guessed(household, capsys):
     (household.parent / "other").symlink_to(household)
     assert run("data", "inspect", household.parent) == 2
-    assert "several data sets lie here; name one of" in capsys.readouterr().err
+    assert "there are several data sets here; name one of" in capsys.readouterr().err
 
 
 def test_names_cannot_reach_the_terminal(tmp_path, capsys):
@@ -341,7 +341,7 @@ def test_names_that_are_not_utf_8_are_read_back(tmp_path):
 def test_what_cannot_be_written_is_refused(tmp_path):
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     data = Dataset("toy", "../evil", ("a", "b"), ("1", "2"), [0, 1], ImageArray(pixels), soft=np.eye(2))
-    with pytest.raises(ValueError, match=r"'\.\./evil' cannot be a file's"):
+    with pytest.raises(ValueError, match=r"'\.\./evil' cannot be a file name"):
         write_dataset(data, tmp_path / "out")
     with pytest.raises(ValueError, match="label masks cannot be written"):
         write_dataset(data.replace(split="all", masks=ImageArray(pixels)), tmp_path / "out")

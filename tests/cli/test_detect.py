@@ -52,7 +52,7 @@ def test_killed_and_run_again_it_goes_on_and_compares(home, tmp_path, capsys):
     assert not (begun / "result.json").exists()
     code, said = run(capsys, *words[:-1])
     assert code == 0, said.err
-    assert "going on from step" in said.err
+    assert "continuing from step" in said.err
     assert "Average precision on the test data" in said.out
     assert "Differences from hard" in said.out
     assert {"index.html", "results.csv", "precision.md", "paired.md", "runs"} <= set(os.listdir(out))
@@ -91,7 +91,7 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe of"),
+        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe for"),
         (lambda h: ["detect", h / "recipe.toml", "--data", h / "voc"], "no backbone is given"),
         (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "neither the folder"),
         (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "neither a file nor a recipe"),
@@ -109,7 +109,7 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
             ],
             "has no boxes of objects",
         ),
-        (lambda h: ["train", h / "recipe.toml", "--data", h / "voc", "-o", h / "new"], "calibrant detect trains it"),
+        (lambda h: ["train", h / "recipe.toml", "--data", h / "voc", "-o", h / "new"], "use calibrant detect"),
     ],
 )
 def test_bad_input_is_one_sentence(home, capsys, change, words):

@@ -156,7 +156,7 @@ def test_weights_that_do_not_fit_are_named(call, tmp_path):
         "more": (
             {**{f"first.{k}": v for k, v in nn.Linear(4, 6).state_dict().items()}, "last.weight": good.weight.data,
              "last.bias": good.bias.data, "extra": torch.zeros(1)},
-            "more.pt: has extra, for which the model has no place",
+            "more.pt: has extra, which the model does not have",
         ),
         "wide": (
             {**{f"first.{k}": v for k, v in wide.state_dict().items()}, "last.weight": good.weight.data,

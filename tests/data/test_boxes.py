@@ -137,7 +137,7 @@ def test_numbers_that_do_not_go_together_are_refused():
         objectness([[[0, 0, 1, 1]], [[3, 0, 1, 1]]], [0, 0, 8, 8], (8, 8))
     with pytest.raises(ValueError, match="image 0: box 1 is inverted"):
         Boxes.of([[[0, 0, 1, 1], [3, 0, 1, 1]]])
-    with pytest.raises(ValueError, match="per box of each image"):
+    with pytest.raises(ValueError, match="one entry of labels per box"):
         Boxes.of([[[0, 0, 1, 1]], []], labels=[[], [1]])
 
 

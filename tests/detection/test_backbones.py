@@ -82,7 +82,7 @@ def test_refused(drawn, recipe, classifier, learned, tmp_path):
     assert "no backbone is given" in words()
     assert "takes NAME=RUN" in words("runs/hard")
     assert "neither the folder of a run nor a file" in words("a=/nowhere")
-    assert "is a run of detection" in words(f"a={learned[0]}")
+    assert "is a run of a detector" in words(f"a={learned[0]}")
     (tmp_path / "empty").mkdir()
     assert "not a run folder" in words(f"a={tmp_path / 'empty'}")
     flat = load(drawn / "recipe.toml", ["model={name='small_cnn'}"])
@@ -96,7 +96,7 @@ def test_refused(drawn, recipe, classifier, learned, tmp_path):
     )
     wide = weights_file(tmp_path / "wide.safetensors", width=12)
     assert "weights have other shapes than the model's" in words(f"a={wide}")
-    with pytest.raises(ValueError, match="is not a recipe of detection"):
+    with pytest.raises(ValueError, match="is not a recipe for detection"):
         check_detection(load(classifier / "recipe.toml"), "classifier")
 
 

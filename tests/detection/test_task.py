@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, RandomFlip, Resize, read
+from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, RandomFlip, Resize, image_to_view, read, view_to_image
 from calibrant.data.transforms import CentreCrop, draw_view
 from calibrant.detection import Detected, Detection, coco_metrics
-from calibrant.detection.task import _images, _targets, is_object, is_single, make_detector, to_image, to_view
+from calibrant.detection.task import _images, _targets, is_object, is_single, make_detector
 from calibrant.training import RunFolder, checkpoints, load, load_sets, train
 from tests.helpers.drawn_objects import COLOURS
 
@@ -137,12 +137,12 @@ def drawn_of(plan):
 
 
 def test_a_detection_recipe_is_not_trained_as_a_classifier(plan, drawn, tmp_path):
-    with pytest.raises(ValueError, match="calibrant detect trains it"):
+    with pytest.raises(ValueError, match="use calibrant detect"):
         train(plan(), tmp_path / "run", data=str(drawn / "voc"))
 
 
 def test_a_recipe_of_detection_has_no_targets_of_classes(drawn):
-    with pytest.raises(ValueError, match="a recipe of detection cannot have targets"):
+    with pytest.raises(ValueError, match="a recipe for detection cannot have targets"):
         load(drawn / "recipe.toml", ["targets.name=adaptive"])
 
 
@@ -165,7 +165,7 @@ def test_a_box_is_where_its_pixels_are(steps):
     (view,) = batch.views
     rows, columns = np.nonzero(batch.inputs[0, 0].numpy() > 127)
     seen = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    np.testing.assert_allclose(to_view(data.boxes.corners, view)[0], seen, atol=1.0)
+    np.testing.assert_allclose(image_to_view(data.boxes.corners, view)[0], seen, atol=1.0)
 
 
 def test_back_in_the_image_a_box_is_as_it_was():
@@ -175,7 +175,7 @@ def test_back_in_the_image_a_box_is_as_it_was():
         view = draw_view([Resize(47, most=70), RandomFlip()], size, random)
         low = random.uniform(0, 0.5, (7, 2)) * size
         corners = np.concatenate([low, low + random.uniform(0, 0.5, (7, 2)) * size], axis=1)
-        np.testing.assert_allclose(to_image(to_view(corners, view), view), corners, atol=1e-9)
+        np.testing.assert_allclose(view_to_image(image_to_view(corners, view), view), corners, atol=1e-9)
 
 
 def test_crowds_and_boxes_without_class_or_area_are_not_trained_on():

@@ -201,6 +201,7 @@ def _make_run(folder: Path) -> None:
 
 def _load_run(folder: Path) -> Any:
     """What --resume, predict and export read of a run folder; nothing is computed that a damage could prolong."""
+    from calibrant.training.classification import Classification
     from calibrant.training.datasets import load_sets
     from calibrant.training.distributed import make_fabric
     from calibrant.training.finished_run import load_model
@@ -211,7 +212,7 @@ def _load_run(folder: Path) -> Any:
     recipe = run.recipe()
     json.dumps(run.entries())
     load_model(folder)
-    restore_run(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe)), run)
+    restore_run(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe), Classification()), run)
     if (folder / "result.json").exists():
         run.result()
 

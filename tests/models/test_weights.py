@@ -85,7 +85,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, monkeypatch):
         ("number.pt", "not a state dict, which maps names to tensors"),
         ("broken.safetensors", "not a file of weights"),
         ("half.pt", "half.pt: not a "),
-        ("keys.pt", r"lacks fc.bias, fc.weight, trunk.bn1.bias and \d+ more, and has net.fc.bias, .* has no place"),
+        ("keys.pt", r"lacks fc.bias, fc.weight, trunk.bn1.bias and \d+ more, and has net.fc.bias, .* does not have"),
         ("nan.pt", "fc.bias holds values that are not finite"),
         ("grey.pt", r"1 weights have other shapes.*trunk.conv1.weight is \[16, 1, 3, 3\], the model's \[16, 3, 3, 3\]"),
     ]:

@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant.training import checkpoints, load, train
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.optimisers import OptimiserSettings
@@ -51,7 +52,7 @@ def refusal(parts):
 
     def resume(folder):
         with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
-            restore_run(prepare_run(*parts), RunFolder(folder))
+            restore_run(prepare_run(*parts, Classification()), RunFolder(folder))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -88,14 +89,14 @@ def test_a_state_that_does_not_fit(name, value, damage, refusal):
         (lambda s: json.dumps(s).replace("0.", "NaN", 1), "JSON|number"),
         (lambda s: s | {"step": 1}, "do not lead to step 1"),
         (lambda s: s | {"step": 3}, "do not lead to step 3|none of the run's"),
-        (lambda s: s | {"step": 0, "epoch": 0, "history": []}, "step 0 is none of the run's 4"),
-        (lambda s: s | {"epoch": 1}, "history does not have every one of 1 epochs|do not lead to"),
+        (lambda s: s | {"step": 0, "epoch": 0, "history": []}, "step 0 is not within the run's 4"),
+        (lambda s: s | {"epoch": 1}, "history does not have all 1 epochs|do not lead to"),
         (lambda s: s | {"batch": 1}, "do not lead to step"),
-        (lambda s: s | {"history": s["history"][:1]}, "its history does not have every one of 2 epochs"),
+        (lambda s: s | {"history": s["history"][:1]}, "its history does not have all 2 epochs"),
         (lambda s: s | {"history": [s["history"][0] | {"val_accuracy": 7.0}, *s["history"][1:]]}, "accuracy must be"),
         (lambda s: s | {"history": [s["history"][0] | {"val_nosuch": 0.5}, *s["history"][1:]]}, "no metric is called"),
         (lambda s: s | {"best": 0.123}, "its best value is not in its history"),
-        (lambda s: s | {"scaler": {"scale": 1.0}}, "what scales the loss"),
+        (lambda s: s | {"scaler": {"scale": 1.0}}, "the state of the gradient scaler"),
     ],
     ids=range(18),
 )
@@ -141,7 +142,7 @@ def test_what_has_no_place_is_refused(name, damage, refusal):
 
 def test_an_optimiser_that_forgot(damage, refusal):
     folder = damage(lambda tensors: {key: value for key, value in tensors.items() if "optimiser" not in key})
-    assert "what the optimiser remembers is missing" in refusal(folder)
+    assert "the optimiser's state is missing" in refusal(folder)
 
 
 def test_a_tensor_that_was_taken_out_is_missed(damage, refusal):

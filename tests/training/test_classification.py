@@ -11,11 +11,7 @@ from calibrant.training.classification import Classification
 @pytest.fixture
 def run(recipe):
     plan = load(recipe, ["training.accumulate=3", "training.batch_size=50", "training.keep=last"])
-    return prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan))
-
-
-def test_a_run_is_one_of_classification_unless_said_otherwise(run):
-    assert isinstance(run.task, Classification)
+    return prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification())
 
 
 def test_parts_are_weighted_by_their_samples(run):

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.data import Boxes, Dataset, ImageArray, read, single_object
 from calibrant.training import predict_run, train
-from calibrant.training.datasets import align_classes, load_sets, read_alike
+from calibrant.training.datasets import align_classes, have_same_data, load_sets
 from calibrant.training.recipe import check_recipe
 from tests.helpers.digit_runs import DIGITS, digits, folder_of_classes
 from tests.helpers.recipe_data import written
@@ -44,7 +44,7 @@ def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     assert [(len(s.train), len(s.val), len(s.test)) for s in sets] == [(10, 4, 6)] * 2
     assert sets[0].test.ids == sets[1].test.ids
     assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
-    with pytest.raises(ValueError, match=r"image-folder has all; a recipe takes it by data\.train = 'all'"):
+    with pytest.raises(ValueError, match=r"image-folder has all; in a recipe, use data\.train = 'all'"):
         load_sets(check_recipe(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
 
 
@@ -145,9 +145,9 @@ def test_classes_are_matched_by_name_before_position():
     numbers = Dataset("numbers", "test", ("1", "10", "2"), tuple("xyz"), [0, 1, 2], pixels)
     assert align_classes(numbers, tuple("abcdefghijk")).labels.tolist() == [1, 10, 2]
     assert align_classes(numbers, ("2", "10", "1")).labels.tolist() == [2, 1, 0]
-    with pytest.raises(ValueError, match="the class 'b' is none of the 2 that were trained"):
+    with pytest.raises(ValueError, match="the class 'b' is not one of the 2 trained classes"):
         align_classes(some, ("c", "d"))
-    with pytest.raises(ValueError, match="the class '10' is none of the 3"):
+    with pytest.raises(ValueError, match="the class '10' is not one of the 3"):
         align_classes(numbers, ("a", "b", "c"))
 
 
@@ -167,7 +167,7 @@ def test_the_test_split_may_be_called_val(tmp_path):
     own = Predictions.open(tmp_path / "run" / "test.npz")
     assert np.array_equal(predict_run(tmp_path / "run").logits, own.logits)
     assert len(own) != 150
-    with pytest.raises(ValueError, match="'val' is what was held out of this run and the name of its test split"):
+    with pytest.raises(ValueError, match="'val' is both the data held out of this run and its test split"):
         predict_run(tmp_path / "run", split="val")
 
 
@@ -176,7 +176,7 @@ def test_the_test_split_may_be_called_val(tmp_path):
     [
         ({"training": {"keep": "best"}, "data": {"layout": "digits"}}, "needs validation data"),
         ({"targets": {"name": "adaptive"}}, "adaptive targets are for data of images .* and boxes"),
-        ({"data": {"layout": "mnist"}}, r"does not say where its data \(mnist\) lies; --data DIR does"),
+        ({"data": {"layout": "mnist"}}, r"does not say where its data \(mnist\) are: give --data DIR"),
     ],
     ids=["best", "adaptive", "nowhere"],
 )
@@ -203,7 +203,7 @@ def test_recipes_read_alike_if_only_what_follows_the_reading_differs():
     def plan(seed=0, **data):
         return check_recipe({"data": {"layout": "scenes", **data}, "model": {"name": "mlp"}, "seed": seed}, "a recipe")
 
-    assert read_alike(plan(), plan(seed=1, context_rate=0.2, steps=[{"step": "resize", "size": 8}]))
-    assert not read_alike(plan(), plan(options={"size": 16}))
-    assert not read_alike(plan(), plan(test="val"))
-    assert not read_alike(plan(resample=True), plan(seed=1, resample=True))
+    assert have_same_data(plan(), plan(seed=1, context_rate=0.2, steps=[{"step": "resize", "size": 8}]))
+    assert not have_same_data(plan(), plan(options={"size": 16}))
+    assert not have_same_data(plan(), plan(test="val"))
+    assert not have_same_data(plan(resample=True), plan(seed=1, resample=True))

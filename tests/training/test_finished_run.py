@@ -9,7 +9,7 @@ from calibrant.data import read
 from calibrant.export import export_onnx
 from calibrant.training import last_epoch, load_model, predict_image, predict_run, train
 from calibrant.training.finished_run import example_inputs, index_of
-from calibrant.training.recipe import check_recipe, replaced
+from calibrant.training.recipe import check_recipe, replace_settings
 from tests.helpers.digit_runs import DIGITS
 from tests.helpers.mask_runs import PLAIN, trained_runs
 from tests.helpers.recipe_data import written
@@ -129,7 +129,7 @@ def test_a_memory_of_another_loss_is_refused(run, tmp_path):
     import shutil
 
     folder = shutil.copytree(run, tmp_path / "copy")
-    other = replaced(check_recipe(REMEMBERED, "here"), {"loss": {"name": "ce"}})
+    other = replace_settings(check_recipe(REMEMBERED, "here"), {"loss": {"name": "ce"}})
     (folder / "recipe.json").write_text(other.model_dump_json())
     with pytest.raises(ValueError, match="not a checkpoint of this run"):
         last_epoch(folder)

@@ -12,6 +12,7 @@ from calibrant.data import Dataset, Rows
 from calibrant.metrics import ece
 from calibrant.models import build
 from calibrant.training import estimate, load, predict, train
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import align_classes, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import (
@@ -19,7 +20,6 @@ from calibrant.training.forward import (
     forward,
     labels_at,
     memory_errors,
-    rehearse,
     without_class,
     without_interpolation,
 )
@@ -97,11 +97,11 @@ def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
 def test_a_rehearsal_changes_nothing(model, recipe):
     """Neither weights, nor running means, nor modes, nor random numbers."""
     plan = load(recipe, [f"model={model}"])
-    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan))
+    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification())
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     modes = [module.training for module in run.model.modules()]
     torch.manual_seed(5)
-    rehearse(run)
+    run.task.rehearse(run)
     drawn = torch.rand(4)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(4))
@@ -111,7 +111,7 @@ def test_a_rehearsal_changes_nothing(model, recipe):
 
 
 def test_a_batch_that_is_larger_than_the_memory(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.training.forward.physical_memory", lambda: 1000)
+    monkeypatch.setattr("calibrant.training.classification.physical_memory", lambda: 1000)
     with pytest.raises(ValueError, match=r"a batch of 512 inputs of shape \[3, 8, 8\] takes"):
         train(load(recipe), tmp_path / "run")
 
@@ -163,7 +163,7 @@ def test_a_lost_process_is_not_taken_for_a_misfit():
 
 def test_predicting_says_what_does_not_fit(recipe):
     plan = load(recipe)
-    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan)).pipeline.batch([0, 1])
+    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification()).pipeline.batch([0, 1])
     with pytest.raises(ValueError, match=r"model 'Linear' does not take inputs of shape \[2, 3, 8, 8\]"):
         list(logits_by_batch(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
 
@@ -182,7 +182,7 @@ def test_labels_of_the_parts_are_matched_by_name():
     assert align_classes(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
     numbered = Dataset("t", "test", ("0", "1"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
     assert align_classes(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
-    with pytest.raises(ValueError, match="the class '0' is none of the 2 that were trained"):
+    with pytest.raises(ValueError, match="the class '0' is not one of the 2 trained classes"):
         align_classes(numbered, ("1", "2"), by_position=False)
 
 

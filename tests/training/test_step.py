@@ -5,6 +5,7 @@ import torch
 
 from calibrant.cli import main
 from calibrant.training import DivergedError, checkpoints, load, train
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.recipe import check_recipe
@@ -48,7 +49,7 @@ def test_parts_of_a_batch_count_by_their_labelled_pixels(tmp_path):
     losses = {}
     for parts in (1, 2):
         recipe = check_recipe(plain | {"training": plain["training"] | {"accumulate": parts}}, "camvid")
-        run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)))
+        run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)), Classification())
         run.model.eval()  # batch norm would see other batches
         batch = next(iter(run.loader))
         batch.masks[0] = run.loss.ignore_index

@@ -1,7 +1,7 @@
-"""The command line: parse, call, print. One file per command, but for those that belong together.
+"""The command line: parse, call, print. One file per command, except for those that belong together.
 
-What is wrong with the input is one line and exit code 2; what is wrong with Calibrant is one line, exit code 70 and a
-file with the traceback.
+An error in the input is one line and exit code 2; an error in Calibrant is one line, exit code 70 and a file with the
+traceback.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from calibrant import __version__
 from calibrant._validation import did_you_mean
 from calibrant.cli import console, options
 
-#: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
+#: Exit code of an error in Calibrant itself (EX_SOFTWARE of sysexits.h).
 BUG = 70
 
-#: Characters of an error: names and values in it come from files, and may be of any length.
+#: Largest number of characters of an error: names and values in it may have any length.
 LONGEST = 1000
 
 #: Name, then module and function (or a typer app), then the first line of its help.
@@ -97,13 +97,13 @@ COMMANDS = {
     ),
 }
 
-#: Arguments of Python by the options that stand for them.
+#: The options of some Python arguments.
 _OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in ("target_risk", "target_coverage", "class_names", "ignore_index", "input_shape")
 }
 _FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", ".ndjson")
-#: What other tools call our commands.
+#: Other tools' names of our commands.
 _OTHER_NAMES = {
     "calibrate": "fit", "repair": "fit", "policy": "fit", "report": "audit", "evaluate": "audit", "eval": "audit",
     "test": "audit", "plot": "audit", "decide": "apply", "run": "train", "losses": "methods",
@@ -112,7 +112,7 @@ _OTHER_NAMES = {
 
 
 class LazyCommands(TyperGroup):
-    """A group whose commands are imported when they are asked for; its own help imports none of them."""
+    """A group whose commands are imported when used; its own help imports none of them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
@@ -173,8 +173,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     options.invocation[:] = [str(word) for word in words]
-    # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. What is large is
-    # shared out over threads of our own.
+    # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. Large arrays
+    # are processed by threads of our own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(args=words or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         _leave(_fail("interrupted", 130))
-    except BrokenPipeError:  # the reader of our output has gone, as head does
+    except BrokenPipeError:  # the reader of our output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
@@ -198,8 +198,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _input_error(error: Exception) -> str | None:
-    """The sentence about what was wrong with the input, or None if the input is not what was wrong."""
-    # Usage errors are known by how they print themselves; their class has moved between typer versions.
+    """The message of an error in the input, or None for any other error."""
+    # Usage errors are recognised by their method; their class differs between typer versions.
     if hasattr(error, "format_message"):
         return str(error.format_message())
     if isinstance(error, OSError) and error.strerror:
@@ -210,7 +210,7 @@ def _input_error(error: Exception) -> str | None:
 
 
 def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
-    """A message about wrong input in the words of the command line.
+    """A message about wrong input, in terms of the command line.
 
     Args:
         message: one sentence.
@@ -236,7 +236,7 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
 
 
 def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
-    """What to do, where the message does not say it."""
+    """What to do, if the message does not say it."""
     command, files = words[0] if words else "", [word for word in words[1:] if word.lower().endswith(_FILES)]
     share = re.search(r"--(target-risk|target-coverage|confidence|level)\b.* got (\d+(?:\.\d+)?)$", message)
     if share and 1 < float(share[2]) < 100:
@@ -260,7 +260,7 @@ def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
 
 
 def _bug_report(error: Exception) -> str:
-    """Write the traceback of an error that should not have happened to a file, and say where it is."""
+    """Write the traceback of an internal error to a file, and say where it is."""
     text = "".join(traceback.format_exception(error))
     about = f"calibrant {__version__}, Python {platform.python_version()}, {platform.platform()}"
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -282,8 +282,8 @@ def _fail(message: str, code: int = 2) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End, and where several processes train together leave none of them waiting."""
-    processes = sys.modules.get("calibrant.training.distributed")  # no command is slower for what only training needs
+    """Exit; if several processes train together, leave none of them waiting."""
+    processes = sys.modules.get("calibrant.training.distributed")  # not imported unless something was trained
     if processes is not None:
         processes.leave(code)
     sys.exit(code)

@@ -90,8 +90,8 @@ def audit_command(
     reading = reading_words(columns_of(files[0], inputs, column), class_names, positive, segmentation, ignore_index)
 
     def opening(file: str) -> dict[str, Any]:
-        own = columns_of(file, inputs, column)
-        return how_to_open(own, class_names, positive, segmentation, ignore_index)
+        columns = columns_of(file, inputs, column)
+        return how_to_open(columns, class_names, positive, segmentation, ignore_index)
 
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
@@ -131,7 +131,7 @@ def audit_command(
 
 
 def _collecting(engine: str, address: str | None) -> Any:
-    """What goes through the files; None is this process."""
+    """The function that reads the files; None for this process."""
     if engine == "ray":
         from calibrant.auditing import collect_on_ray  # here, because Ray is an extra
 
@@ -222,9 +222,9 @@ def _print_group(table: dict[str, Any], most: int = 12) -> None:
         shares = (row["accuracy"], row["confidence"])
         gap = difference(row["gap"], "share", shares), difference_span(row["gap_low"], row["gap_high"], "share", shares)
         lines.append([row["name"] + " *" * bool(row["flag"]), count(row["count"]), *map(percent, shares), *gap])
-    rest = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
+    omitted = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
     head = ["", "count", "accuracy", "confidence", "gap", "interval"]
-    print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, lines)
+    print_table(f"\nBy {table['column']}{omitted}; * worse than the rest beyond chance", head, lines)
 
 
 def _names(files: list[str]) -> dict[str, str]:

@@ -34,12 +34,12 @@ def cam_command(
     ] = 6,
     seed: Annotated[int | None, typer.Option(help="Draw the images with this seed.", min=0)] = None,
     split: Annotated[
-        str | None, typer.Option("--set", help="The set of the runs: test if left out, or context and the like.")
+        str | None, typer.Option("--set", help="The set of the runs, such as context; test if left out.")
     ] = None,
     measured: Annotated[
         int, typer.Option("--measure", help="How many images the share inside the boxes is measured on.", min=0)
     ] = 500,
-    explain: Annotated[str, typer.Option(help="Whose map: of the predicted class, or of the label's.")] = "predicted",
+    explain: Annotated[str, typer.Option(help="The class whose map is drawn: predicted or label.")] = "predicted",
     layer: Annotated[
         str | None, typer.Option(help="The layer by its name; the last convolutional block if left out.")
     ] = None,
@@ -143,8 +143,8 @@ def _print(document: Mapping[str, Any]) -> None:
     values = {method["name"]: method["inside"]["value"] for method in document["methods"]}
     pairs = []
     for pair in document["differences"]:
-        both = [values[pair["first"]], values[pair["second"]]]
-        change = difference(pair["value"], "share", both), difference_span(pair["low"], pair["high"], "share", both)
+        shares = [values[pair["first"]], values[pair["second"]]]
+        change = difference(pair["value"], "share", shares), difference_span(pair["low"], pair["high"], "share", shares)
         pairs.append((f"{pair['second']} - {pair['first']}", *change, count(pair["images"])))
     if pairs:
         print_line()

@@ -72,8 +72,8 @@ def check_command(
 ) -> None:
     """Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.
 
-    Exits with 0 if all pass, 1 if one fails, 3 if one cannot be told, 2 for bad input. In a workflow of GitHub's,
-    what does not pass is annotated.
+    Exits with 0 if all pass, 1 if one fails, 3 if one cannot be told, 2 for bad input. In GitHub Actions,
+    requirements that do not pass are annotated.
     """
     if unknown not in (None, "pass", "fail"):
         raise ValueError(f"--unknown takes pass or fail, got {unknown[:40]!r}")
@@ -87,8 +87,8 @@ def check_command(
     inputs = [file, *([] if baseline is None else [baseline])]
 
     def opened(path: str, fitted: Any) -> Any:
-        own = columns_of(path, inputs, column)
-        opening = how_to_open(own, class_names, positive, segmentation, ignore_index)
+        columns = columns_of(path, inputs, column)
+        opening = how_to_open(columns, class_names, positive, segmentation, ignore_index)
         groups = {by_group, None if fitted is None else fitted.group} - {None}
         return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 
@@ -119,7 +119,7 @@ def check_command(
 
 
 def _requirements(texts: list[str], file: Path | None, quiet: bool) -> list[str]:
-    """What is required: on the command line and in a file, or else in the project's file."""
+    """The requirements of the command line and of a file, or else of the project's file."""
     if file is None and not texts:
         if not PROJECT.is_file() or not (texts_in_file := _read_requirements(PROJECT)):
             raise ValueError(
@@ -140,8 +140,8 @@ def _read_requirements(file: Path) -> list[str]:
         tables = parse_toml(read_regular(file, _LARGEST_FILE), "a file of requirements")
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    own = tables.get("tool", {})
-    requirements = tables.get("require", own.get("calibrant", {}).get("require") if isinstance(own, dict) else None)
+    tool = tables.get("tool", {})
+    requirements = tables.get("require", tool.get("calibrant", {}).get("require") if isinstance(tool, dict) else None)
     if requirements is None:
         return []
     if not isinstance(requirements, list) or not all(isinstance(text, str) for text in requirements):

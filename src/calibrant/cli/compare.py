@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.console import print_json, print_line, print_results, remark, say, show_progress
+from calibrant.cli.console import (
+    acknowledge_interrupts,
+    continuable,
+    print_json,
+    print_line,
+    print_results,
+    remark,
+    say,
+    show_progress,
+)
 from calibrant.cli.options import (
+    REFERENCES,
     Accelerator,
     Address,
     Centre,
@@ -24,13 +31,11 @@ from calibrant.cli.options import (
     TrustCode,
     command_line,
     parse_methods,
+    parse_seeds,
     trusts_models,
 )
 from calibrant.cli.schema import versioned
 
-#: What the papers call training on labels as they are.
-REFERENCES = ("ce", "hard")
-MOST_SEEDS = 1000
 ALL = "all"
 
 
@@ -80,8 +85,7 @@ def compare_command(
 ) -> None:
     """Train every method with every seed, and compare them; run it again to continue. Exits with 1 if a run failed.
 
-    A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
-    stop the rest.
+    Finished runs are never repeated; a run that fails is recorded and does not stop the others.
     """
     from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, write
     from calibrant.training import load
@@ -102,17 +106,12 @@ def compare_command(
     if expected and not study.recipe.expected:
         raise ValueError(f"{recipe}: the recipe has no expected numbers of a paper")
     trusted = trusts_models(study.models, trust_code)
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
-        try:
-            comparison = compare(
-                study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, trust_code=trusted, centre=centre, progress=progress,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            remark("interrupted; run the same command again to continue", quiet)
-            raise
-    command = command_line()
-    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
+    with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
+        comparison = compare(
+            study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
+            retry=retry, trust_code=trusted, centre=centre, progress=progress,
+        )  # fmt: skip
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command_line()])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -135,13 +134,13 @@ def compare_command(
         print_results(tables_by_name.values())
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
     if comparison.failures:
-        many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
-        remark(f"{many} failed; --retry-failed also retries runs that failed deterministically", quiet)
+        runs_failed = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
+        remark(f"{runs_failed} failed; --retry-failed also retries runs that failed deterministically", quiet)
         raise typer.Exit(1)
 
 
 def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
-    """What is compared: the rows of a recipe's table, what ``--losses`` names, or all that the recipe has."""
+    """The methods to compare: the rows of a table, those of ``--losses``, or all of the recipe."""
     from calibrant.experiments import Contender, contenders_of, losses_to_compare
     from calibrant.training import TUNED_FOR
 
@@ -154,22 +153,22 @@ def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
         return contenders_of(recipe)
     if losses is None or losses == ALL:
         return {name: Contender(name, {}) for name in losses_to_compare()}
-    rows, others = split_rows(losses, recipe.methods)
+    rows, further = split_rows(losses, recipe.methods)
     chosen = contenders_of(recipe, rows)
-    for label, (name, values) in (parse_methods(others) if others else {}).items():
+    for label, (name, values) in (parse_methods(further) if further else {}).items():
         chosen[label] = Contender(name, values)
     return chosen
 
 
 def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
-    """The names among ``--losses`` that are methods of the recipe, which may have commas, and the rest.
+    """The names in ``--losses`` that are methods of the recipe, which may have commas, and the other names.
 
     Example:
         >>> split_rows("ce,als, beta=0.75,ls:alpha=0.2", ["ce", "als, beta=0.75"])
         (['ce', 'als, beta=0.75'], 'ls:alpha=0.2')
     """
     names = {" ".join(name.replace(",", " , ").split()): name for name in methods}
-    parts, rows, others = [part.strip() for part in losses.split(",")], [], []
+    parts, rows, further = [part.strip() for part in losses.split(",")], [], []
     while parts:
         for length in range(len(parts), 0, -1):
             name = names.get(" , ".join(" ".join(part.split()) for part in parts[:length]))
@@ -178,44 +177,9 @@ def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
                 break
         else:
             length = 1
-            others.append(parts[0])
+            further.append(parts[0])
         parts = parts[length:]
-    return rows, ",".join(others)
-
-
-@contextlib.contextmanager
-def announced(quiet: bool) -> Iterator[None]:
-    """Acknowledge Ctrl-C at once: runs that save their state may take a moment to stop."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def stop(number: int, frame: Any) -> None:
-        remark("stopping: runs save what they have", quiet)
-        signal.signal(signal.SIGINT, before)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds of ``--seeds``: a number of them, or a list."""
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers:
-        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text[:80]!r}")
-    if "," in text:
-        return tuple(numbers)
-    if not 1 <= numbers[0] <= MOST_SEEDS:
-        raise ValueError(f"--seeds takes from 1 to {MOST_SEEDS} seeds, got {text[:80]}")
-    return tuple(range(numbers[0]))
+    return rows, ",".join(further)
 
 
 def _search(text: str) -> Any:

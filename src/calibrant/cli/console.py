@@ -1,4 +1,4 @@
-r"""What the commands print goes through here: nothing in a file, a name or a message can command the terminal.
+r"""Printing of the commands: nothing in a file, a name or a message can control the terminal.
 
 Control characters (also of C1 and of text direction) are printed as escapes, so that a class called
 ``"\x1b[2J"`` is shown and does not clear the screen. Data goes to standard output, remarks and progress to standard
@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import threading
@@ -53,7 +54,7 @@ def _escape(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text as one line, its white space folded and its control characters escaped."""
+    """Text as one line, with white space collapsed and control characters escaped."""
     return escaped(" ".join(text.split()))
 
 
@@ -83,7 +84,7 @@ def remark(message: str, quiet: bool = False) -> None:
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> None:
     """A table on standard output; columns of numbers are right-aligned.
 
-    Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
+    If the terminal is too narrow, words are wrapped, and columns of numbers continue below.
     """
     from rich.cells import cell_len
     from rich.console import Console
@@ -97,7 +98,7 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
         table = Table(header_style="dim", box=None, pad_edge=False)
         for i in columns:
             short = max(cell_len(row[i]) for row in lines) <= SHORT
-            heading = Text(lines[0][i])  # as it is: a name in brackets is no markup
+            heading = Text(lines[0][i])  # plain text: a name in brackets is not markup
             table.add_column(heading, justify="right" if numbers and i else "left", no_wrap=numbers or short)
         for row in lines[1:]:
             table.add_row(*(Text(row[i]) for i in columns))
@@ -136,7 +137,7 @@ def print_class_coverage(counts: SetCounts, class_names: Sequence[str] | None) -
 
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
-    """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
+    """Parts of a table, each with the first column, that fit the terminal if possible."""
     from rich.cells import cell_len
 
     widths = [max(cell_len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
@@ -165,8 +166,8 @@ def _is_watched(quiet: bool) -> bool:
 def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
     """A `Progress` that is drawn as a bar on standard error once the work has taken a second.
 
-    The bar goes away when the work is done. Where standard error is no terminal nothing is drawn; with ``lines`` each
-    unit of work that is done becomes a line there.
+    The bar disappears when the work is done. If standard error is not a terminal nothing is drawn, except that with
+    ``lines`` each finished unit of work is a line.
     """
     if not _is_watched(quiet):
         yield _print_units() if lines and not quiet else silent
@@ -177,7 +178,7 @@ def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
     times = TimeElapsedColumn(), TimeRemainingColumn()
     bar = progress_bar(*columns, *times, quiet=quiet, speed_estimate_period=600.0)
     bar.add_task("", total=None, count="")
-    # By a timer, so that the bar also appears when a single step takes long.
+    # By a timer, so that the bar also appears if a single step takes long.
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
@@ -198,6 +199,36 @@ def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
         bar.stop()
 
 
+@contextlib.contextmanager
+def continuable(quiet: bool) -> Iterator[None]:
+    """After Ctrl-C, say how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        remark("interrupted; run the same command again to continue", quiet)
+        raise
+
+
+@contextlib.contextmanager
+def acknowledge_interrupts(quiet: bool) -> Iterator[None]:
+    """Inside, acknowledge Ctrl-C at once: runs that save their state may take a moment to stop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: Any) -> None:
+        remark("stopping: runs save what they have", quiet)
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _count(done: float, total: float | None) -> str:
     return f"{done:.0f}" if total is None else f"{done:.0f} of {total:.0f}"
 
@@ -216,7 +247,7 @@ def _print_units() -> Progress:
 
 
 def label(text: str) -> str:
-    """Words of a progress bar: escaped, and nothing in them is markup."""
+    """Text for a progress bar, with control characters and markup escaped."""
     return escaped(text).replace("[", r"\[")
 
 

@@ -9,13 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._numbers import difference, difference_span
-from calibrant.cli.compare import announced
-from calibrant.cli.console import print_json, print_line, print_results, print_table, remark, say, show_progress
+from calibrant.cli.console import (
+    acknowledge_interrupts,
+    continuable,
+    print_json,
+    print_line,
+    print_results,
+    print_table,
+    remark,
+    say,
+    show_progress,
+)
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import Json, Quiet, parse_losses
 
-#: So that those after it are seeds too.
-LARGEST_SEED = 2**63 - 100
+#: The seeds after it must be valid too.
+LARGEST_FIRST_SEED = 2**63 - 100
 #: One confident prediction, and the losses whose targets for it the study draws.
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
@@ -30,7 +39,7 @@ def demo(
         bool, typer.Option("--study", help="Compare the papers' methods over seeds instead; several minutes.")
     ] = False,
     seed: Annotated[
-        int, typer.Option(help="Of data and network; with --study the first.", min=0, max=LARGEST_SEED)
+        int, typer.Option(help="Seed of data and network; with --study the first seed.", min=0, max=LARGEST_FIRST_SEED)
     ] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -44,12 +53,8 @@ def demo(
         return
     from calibrant.experiments import run_demo
 
-    with show_progress(quiet, lines=True) as progress:
-        try:
-            result = run_demo(output, seed=seed, quick=quick, progress=progress)
-        except KeyboardInterrupt:
-            remark("interrupted; run the same command again to continue", quiet)
-            raise
+    with show_progress(quiet, lines=True) as progress, continuable(quiet):
+        result = run_demo(output, seed=seed, quick=quick, progress=progress)
     document = result.document
     if as_json:
         print_json({"page": str(result.page), **{name: document[name] for name in ("headline", "outcome", "story")}})
@@ -69,14 +74,10 @@ def _run_study(output: Path, quick: bool, seed: int, as_json: bool, quiet: bool)
     from calibrant.experiments import compare, plan_demo_study, read_check, write_demo_study
 
     losses = parse_losses(LOSSES)
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
-        try:
-            comparison = compare(plan_demo_study(seed, quick), output, progress=progress)
-            draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
-            outcome = write_demo_study(comparison, seed=seed, quick=quick)
-        except KeyboardInterrupt:
-            remark("interrupted; run the same command again to continue", quiet)
-            raise
+    with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
+        comparison = compare(plan_demo_study(seed, quick), output, progress=progress)
+        draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
+        outcome = write_demo_study(comparison, seed=seed, quick=quick)
     if as_json:
         print_json({"page": str(outcome.page), "effects": list(outcome.effects), "check": read_check()})
     elif not quiet:

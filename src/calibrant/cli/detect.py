@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.compare import REFERENCES, parse_seeds
-from calibrant.cli.console import print_json, print_results, remark
-from calibrant.cli.options import Accelerator, Data, Json, Quiet, RecipeFile, command_line
+from calibrant.cli.console import continuable, print_json, print_results, remark
+from calibrant.cli.options import REFERENCES, Accelerator, Data, Json, Quiet, RecipeFile, command_line, parse_seeds
 from calibrant.cli.train import TrainingBar
 
-#: The numbers that are printed of an epoch.
+#: The metrics that are printed for an epoch.
 SHOWN = ("ap", "ap50", "ap75", "ar100")
 
 
@@ -43,8 +42,8 @@ def detect_command(
 ) -> None:
     """Train a detector on every backbone with every seed, and compare them; run it again to continue.
 
-    After an interruption, even by kill -9, the same command goes on from the last checkpoint; what is finished is not
-    computed again.
+    After an interruption, even by kill -9, the same command continues from the last checkpoint; finished runs are not
+    repeated.
     """
     from calibrant._files import json_value
     from calibrant.detection import check_detection, read_backbones
@@ -80,15 +79,11 @@ def detect_command(
         return bars[0]
 
     try:
-        results = compare_detectors(
-            plan, backbones, numbers, output, data=data, event_log=follow, devices=devices, nodes=nodes,
-            accelerator=accelerator,
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        remark("interrupted; run the same command again to continue", quiet)
-        raise
-    except ArithmeticError as error:  # it diverged
-        raise ValueError(str(error)) from error
+        with continuable(quiet):
+            results = compare_detectors(
+                plan, backbones, numbers, output, data=data, event_log=follow, devices=devices, nodes=nodes,
+                accelerator=accelerator,
+            )  # fmt: skip
     finally:
         for bar in bars:
             bar.__exit__()

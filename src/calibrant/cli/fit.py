@@ -137,7 +137,7 @@ def fit_command(
 
 
 def print_policy(policy: Policy) -> None:
-    """What the policy does, promises and rests on, on standard output."""
+    """Print what the policy does and promises, and the data that it was fitted on."""
     say(policy.summary)
     if policy.kind == "segmentation" and not policy.abstains:
         say(policy.threshold.reason)
@@ -150,13 +150,12 @@ def print_policy(policy: Policy) -> None:
     chosen = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
     say(f"Of {count(evidence['samples'])} {unit} {chosen}, {count(evidence['for_threshold'])} set the threshold.")
     if policy.part_column is not None:
-        each = next(iter(policy.parts.values())).confidence
-        head = ["", "samples", "answers", "wrong", "" if each is None else f"with {round_percent(each)} confidence"]
+        level = next(iter(policy.parts.values())).confidence
+        head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
         if policy.classes is not None:
             head[-1] = "at once"
-        print_table(
-            f"\nBy {policy.part_column}", head, [_threshold_row(name, own) for name, own in policy.parts.items()]
-        )
+        rows = [_threshold_row(name, threshold) for name, threshold in policy.parts.items()]
+        print_table(f"\nBy {policy.part_column}", head, rows)
     print_sets(policy)
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
@@ -168,7 +167,7 @@ def print_policy(policy: Policy) -> None:
 
 
 def print_sets(policy: Policy) -> None:
-    """What the prediction sets promise, and what they are on the samples of the quantile."""
+    """Print what the prediction sets promise, and their sizes on the samples of the quantile."""
     if policy.sets is None:
         return
     for line in policy.sets.sentences(policy.class_names):

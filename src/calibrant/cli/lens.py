@@ -1,4 +1,4 @@
-"""``calibrant lens``: what target each loss really trains towards."""
+"""``calibrant lens``: the label that each loss effectively trains towards."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def draw(path: Path, losses: dict[str, Loss], lenses: dict[str, Lens], logits: l
 
 
 def sweep(losses: dict[str, Loss], logits: list[float], label: int) -> tuple[Row, dict[str, Row]]:
-    """F C at the predicted class while its logit runs from a tie to 16 above the next one, sample by sample."""
+    """F C at the predicted class while its logit rises from a tie to 16 above the next one."""
     import torch
 
     from calibrant._lens import lens
@@ -143,8 +143,8 @@ def sweep(losses: dict[str, Loss], logits: list[float], label: int) -> tuple[Row
     confidence = rows.softmax(1)[:, predicted].clamp(max=math.nextafter(1.0, 0.0)).numpy()
     lowered = {}
     for name, loss in losses.items():
-        each = [lens(loss, row[None], torch.tensor([label])).smoothing[0, predicted] for row in rows]
-        lowered[name] = torch.stack(each).numpy()
+        values = [lens(loss, row[None], torch.tensor([label])).smoothing[0, predicted] for row in rows]
+        lowered[name] = torch.stack(values).numpy()
     return confidence, lowered
 
 

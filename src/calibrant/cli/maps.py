@@ -25,7 +25,7 @@ def maps_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write.")] = Path("maps.html"),
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of a comparison's runs; its first if left out.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a comparison's runs; its first if left out.")] = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how their values are read."""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from calibrant.predictions import Predictions
     from calibrant.selective import Policy
 
-#: The words after ``calibrant`` of the running command, for reports that say how they were made.
+#: The arguments of the running command, for reports that show how they were made.
 invocation: list[str] = []
 
 
 def command_line() -> str:
-    """The running command, as it would be typed again."""
+    """The running command as one line."""
     return shlex.join(["calibrant", *invocation])
 
 
@@ -57,10 +57,13 @@ Centre = Annotated[
     ),
 ]
 
-# Where work is done.
+# Where runs are executed.
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or auto; else one starts here.")]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
+
+#: Names of methods that others are tested against: training on labels as they are.
+REFERENCES = ("ce", "hard")
 
 # Recipes and their data.
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe: a TOML file, or a name that calibrant recipes lists.")]
@@ -74,7 +77,7 @@ TrustCode = Annotated[
 
 
 def check_kind(output: Path, kind: str, *suffixes: str) -> None:
-    """Refuse an ``--output`` of another kind than that of the first suffix, or one that cannot be written."""
+    """Refuse an ``--output`` with another suffix, or one that cannot be written."""
     if output.suffix.lower() not in suffixes:
         raise ValueError(f"--output {output}: {kind} is written as {suffixes[0]}, got {output.suffix!r}")
     check_output(output)
@@ -104,7 +107,7 @@ def reading_words(
     segmentation: bool,
     ignore_index: int | None,
 ) -> list[str]:
-    """The same options as words of a command line."""
+    """The same options as arguments of a command line."""
     words = [word for item in column or [] for word in ("--column", item)]
     for name, value in (("--class-names", class_names), ("--positive", positive), ("--ignore-index", ignore_index)):
         words += [] if value is None else [name, str(value)]
@@ -112,27 +115,27 @@ def reading_words(
 
 
 def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str]:
-    """The options ``--column`` that are for a file: those for all, and those that begin with its name or stem."""
-    own = []
+    """The options ``--column`` for a file: those for all files, and those that begin with its name or stem."""
+    chosen = []
     for item in items or []:
         role, equals, source = item.partition("=")
-        name, colon, rest = role.rpartition(":")
+        name, colon, column = role.rpartition(":")
         owners = [path for path in files if name in (path, Path(path).name, Path(path).stem)] if colon else []
         if colon and not owners and not role.startswith("group."):
             raise ValueError(f"--column {item}: no file is called {name}; the files are {', '.join(files)}")
         if len(owners) > 1:
             raise ValueError(f"--column {item}: {name} may be {owners[0]} or {owners[1]}; give the whole path")
         if not owners:
-            own.append(item)
+            chosen.append(item)
         elif owners[0] == file:
-            own = [other for other in own if not other.startswith(f"{rest}=")] + [f"{rest}{equals}{source}"]
-    return own
+            chosen = [other for other in chosen if not other.startswith(f"{column}=")] + [f"{column}{equals}{source}"]
+    return chosen
 
 
 def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
-    """Open predictions that a policy is to decide about; classes without names have those of the policy.
+    """Open predictions for a policy; classes without names get those of the policy.
 
-    Where the files name their classes, columns are matched with the policy's by name.
+    If the files name their classes, columns are matched with the policy's by name.
     """
     from calibrant.predictions import Predictions  # needs NumPy
 
@@ -190,7 +193,7 @@ FailOn = Annotated[
 
 
 def check_fail_on(fail_on: str | None, has_policy: bool) -> None:
-    """Refuse what ``--fail-on`` cannot mean here."""
+    """Refuse invalid values of ``--fail-on``."""
     if fail_on not in (None, "poor", "broken"):
         raise ValueError(f"--fail-on takes poor or broken, got {fail_on[:40]!r}")
     if fail_on == "broken" and not has_policy:
@@ -245,8 +248,25 @@ def parse_numbers(text: str, what: str) -> list[float]:
     return numbers
 
 
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Parse ``--seeds``: a number of seeds, or a list."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text[:80]!r}")
+    if "," in text:
+        return tuple(numbers)
+    from calibrant.experiments import MOST_SEEDS  # here, because it imports PyTorch
+
+    if not 1 <= numbers[0] <= MOST_SEEDS:
+        raise ValueError(f"--seeds takes from 1 to {MOST_SEEDS} seeds, got {text[:80]}")
+    return tuple(range(numbers[0]))
+
+
 def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
-    """Whether to run the code that models of recipes name: as ``--trust-code`` says, or by a yes in a terminal."""
+    """Whether to run the code that models name: by ``--trust-code``, or by the answer in a terminal."""
     from calibrant.models import foreign_code
 
     codes = {model.name: foreign_code(model.name, model.options) for model in models}
@@ -258,13 +278,13 @@ def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
         print("calibrant: do you trust that code, and may it run? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             return False
-    if sys.argv[1:] == invocation:  # processes that are started with the same command are not to ask again
+    if sys.argv[1:] == invocation:  # processes started with the same command must not ask again
         sys.argv.append("--trust-code")
     return True
 
 
 def trusts_run(folder: str | Path, trust_code: bool) -> bool:
-    """As `trusts_models`, for the model that a run folder names."""
+    """As `trusts_models`, for the model of a run folder."""
     from calibrant.training import RunFolder
 
     return trusts_models([RunFolder(folder).recipe().model], trust_code)

@@ -7,9 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.compare import announced, parse_seeds
-from calibrant.cli.console import print_json, print_results, print_table, remark, say, show_progress
-from calibrant.cli.options import Data, Json, Quiet, command_line
+from calibrant.cli.console import (
+    acknowledge_interrupts,
+    continuable,
+    print_json,
+    print_results,
+    print_table,
+    remark,
+    say,
+    show_progress,
+)
+from calibrant.cli.options import Data, Json, Quiet, command_line, parse_seeds
 
 LIST = "list"
 
@@ -34,7 +42,7 @@ def paper_command(
     """Make a table or figure of one of the papers, or list them all.
 
     Writes the table (md, tex, csv, html) or the figure (svg, pdf, png), the printed numbers beside ours, and a page.
-    Runs that are on disk are not computed again.
+    Finished runs are not repeated.
     """
     if name.lower() == LIST:
         _list(output, data, as_json)
@@ -50,7 +58,7 @@ def paper_command(
             "--runs, or --small for drawn scenes"
         )
     existing = [*(runs or ()), *(more_runs or ())]
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
+    with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
         bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
         result = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
@@ -102,8 +110,8 @@ def _cut(text: str, most: int) -> str:
 
 def _first(data: str) -> str:
     """The first of several data sets, and how many more."""
-    first, *more = data.split(", ")
-    return first + (f" +{len(more)}" if more else "")
+    first, *further = data.split(", ")
+    return first + (f" +{len(further)}" if further else "")
 
 
 def _data_of(item: Any) -> str:
@@ -114,7 +122,7 @@ def _data_of(item: Any) -> str:
 
 
 def _readiness(item: Any, data: str | None) -> str:
-    """What can be done here: with the papers' data if it lies where it was said, else in small."""
+    """Whether the data of an item are in the given folder; else --small."""
     from calibrant.data import recognise
     from calibrant.training import load
 

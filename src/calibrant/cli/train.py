@@ -28,7 +28,7 @@ from calibrant.cli.options import (
 )
 from calibrant.cli.schema import versioned
 
-#: The numbers that are printed of every set; the mean IoU of masks alone.
+#: The metrics that are printed for every set; the mean IoU for masks only.
 SHOWN = ("accuracy", "mean_iou", "nll", "ece", "aurc", "mean_confidence")
 
 
@@ -61,10 +61,10 @@ def train_command(
     After an interruption, even by kill -9, --resume continues the run; the result is the same as without it.
     """
     from calibrant._files import json_value
-    from calibrant.training import load, load_method, train  # here: they bring pydantic and PyTorch along
+    from calibrant.training import load, load_method, train  # here, because it imports PyTorch
 
     overrides = [] if loss is None else [f"loss.name={json.dumps(loss)}"]
-    if loss not in (None, "soft"):  # as in a comparison: the recipe's own targets would make it another method
+    if loss not in (None, "soft"):  # as in a comparison: adaptive targets would make it another method
         overrides.append("targets.name=hard")
     overrides += [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
     if method is not None and loss is not None:
@@ -88,8 +88,6 @@ def train_command(
             again = [*invocation, *(["--resume"] if not resume else [])]
             remark(f"interrupted; continue with: {shlex.join(['calibrant', *again])}", quiet or not bar.is_first)
             raise
-        except ArithmeticError as error:  # it diverged
-            raise ValueError(str(error)) from error
     if not bar.is_first:
         return
     if as_json:
@@ -98,7 +96,7 @@ def train_command(
         shown = [k for k in SHOWN if k in result["sets"]["test"]]
         rows = [(name, *(_text(k, values[k]) for k in shown)) for name, values in result["sets"].items()]
         print_table(plan.title or str(recipe), ("set", *shown), rows)
-    remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
+    remark(f"predictions in {output}; audit them with: calibrant audit {output / 'test.npz'}", quiet)
 
 
 def predict_command(
@@ -115,7 +113,7 @@ def predict_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the passes with dropout.")] = 0,
     whole_maps: Annotated[
-        bool, typer.Option("--whole-maps", help="Of masks: every pixel, also where the recipe draws some of an image.")
+        bool, typer.Option("--whole-maps", help="For masks: keep every pixel, even if the recipe keeps some per image.")
     ] = False,
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
@@ -151,7 +149,7 @@ def _checkpoint(text: str) -> Any:
 
 
 class TrainingBar:
-    """The events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
+    """Shows the events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
 
     def __init__(self, quiet: bool, shown: Sequence[str] = SHOWN):
         self.quiet, self.shown = quiet, shown
@@ -165,8 +163,8 @@ class TrainingBar:
         self.bar = progress_bar(*columns, quiet=quiet)
         self.task = self.bar.add_task("training", total=None, numbers="")
         self.last = 0.0
-        self.is_first = False  # of several processes only the first has events, and prints anything
-        self.numbers: dict[str, float] = {}  # terms of the loss come with some of the steps, and stay until the next
+        self.is_first = False  # of several processes only the first receives events and prints
+        self.numbers: dict[str, float] = {}  # the terms of the loss come with some steps, and are shown until the next
 
     def __enter__(self) -> TrainingBar:
         return self
@@ -181,9 +179,9 @@ class TrainingBar:
             self.bar.start()
             self.bar.update(self.task, total=numbers["steps"], completed=numbers["step"])
             for name in numbers["left_out"]:
-                remark(f"{name} is left out; --set data.also.{name}.path=DIR says where it lies", self.quiet)
+                remark(f"{name} is left out: give its folder with --set data.also.{name}.path=DIR", self.quiet)
             if numbers["step"]:
-                remark(f"going on from step {numbers['step']} of {numbers['steps']}", self.quiet)
+                remark(f"continuing from step {numbers['step']} of {numbers['steps']}", self.quiet)
         elif event == "step" and time.monotonic() - self.last > 0.2:
             self.last = time.monotonic()
             self.numbers |= {name: value for name, value in numbers.items() if name not in ("step", "epoch")}
@@ -196,11 +194,11 @@ class TrainingBar:
             metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.shown if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
-            remark("this run is finished already; nothing was computed again", self.quiet)
+            remark("this run is already finished; nothing was computed again", self.quiet)
 
 
 def _text(metric: str, value: float) -> str:
-    from calibrant.metrics import describe  # here, because it brings NumPy along
+    from calibrant.metrics import describe  # here, because it imports NumPy
 
     return quantity(value, describe(metric).unit)
 
@@ -208,10 +206,7 @@ def _text(metric: str, value: float) -> str:
 def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> None:
     from calibrant.training import estimate
 
-    try:
-        cost = estimate(recipe, data, trust_code=trust_code)
-    except ArithmeticError as error:  # it diverged
-        raise ValueError(str(error)) from error
+    cost = estimate(recipe, data, trust_code=trust_code)
     if as_json:
         print_json({"recipe": recipe.model_dump(mode="json"), **cost})
         return

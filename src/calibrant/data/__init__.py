@@ -1,4 +1,4 @@
-"""Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
+"""Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data sets."""
 
 from calibrant._imports import needs_torch
 from calibrant.data.batches import Batch, Batches, normalised
@@ -9,7 +9,7 @@ from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, i
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Pipeline
-from calibrant.data.rendering import boxes_in_view, objectness_of, sample_generator
+from calibrant.data.rendering import boxes_in_view, image_to_view, objectness_of, sample_generator, view_to_image
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
 from calibrant.data.text import Vocabulary, encoded, read_glove

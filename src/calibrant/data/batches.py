@@ -1,6 +1,6 @@
-"""Mini-batches: what is in one, which samples make up each, and its images as floats.
+"""Mini-batches: their contents, which samples make up each, and the normalisation of their images.
 
-Images travel as uint8; `normalised` makes floats of a whole batch, on its device.
+Images are uint8 until `normalised` turns a whole batch into floats, on its device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Batch:
         context: [N] bool: samples without objects, whose target is uniform; None if there are none.
         masks: [N, H, W] int64, for segmentation.
         soft: [N, K], where the data set has them.
-        boxes: Boxes of the images; with ``views`` what object-aware mixing needs.
+        boxes: Boxes of the images; object-aware mixing needs them and ``views``.
         views: How each image was rendered.
         skipped: id and reason of samples that could not be read (``on_error="skip"``).
     """
@@ -67,17 +67,17 @@ class Batch:
 
 
 class Batches:
-    """Which samples make up each batch of an epoch, as (epoch, position); it can be taken up in the middle.
+    """The samples of each batch of an epoch, as (epoch, position); iteration can start at any batch.
 
     Args:
         number: Number of samples.
         size: Samples of a batch.
-        shuffle: In an order drawn from (seed, epoch).
+        shuffle: Shuffle the samples, in an order that depends on (seed, epoch).
         seed: Seed of the order.
         drop_last: Leave out a last batch that is not full.
         rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several. A last
-            batch with fewer samples than processes is left out if shuffled, for training must be in step; if not,
-            processes without a share of it pass it over.
+            batch with fewer samples than processes is left out if shuffled, as processes train in step; otherwise
+            processes without a share skip it.
 
     Example:
         >>> batches = Batches(5, 2, shuffle=False)
@@ -108,8 +108,8 @@ class Batches:
     @property
     def per_epoch(self) -> int:
         """Batches of a whole epoch, wherever this one starts."""
-        full, rest = divmod(self.number, self.size)
-        return full + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
+        full, remainder = divmod(self.number, self.size)
+        return full + (not self.drop_last and remainder >= (self.world if self.shuffle else 1))
 
     def __len__(self) -> int:
         return max(0, self.per_epoch - self.start)
@@ -142,8 +142,8 @@ def normalised(
     shift = (-centre / deviation).to(images.device, dtype)
     if images.is_contiguous():
         return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
-    # Images as they are read, channels last: rows of width x channels keep the inner loop long.
+    # Images are read with channels last: rows of width x channels keep the inner loop long.
     rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
-    out = rows if not images.is_floating_point() else None  # else it may be the caller's memory
+    out = rows if not images.is_floating_point() else None  # which may be the caller's memory
     rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=out)
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)

@@ -1,15 +1,15 @@
-"""Where the objects are: boxes, and how much of a crop they fill [ALS].
+"""Boxes of objects, and how much of a crop they fill [ALS].
 
     objectness = area(union of the boxes, inside the image and the crop) / area(crop)
 
 in closed form: the crop's rectangle is carried through the augmentation (`calibrant.data.transforms`) instead of a
-mask, so that ALS's targets cost a few additions per image. A box is x1, y1, x2, y2 in continuous pixels: its width is
+mask, so that ALS's targets cost a few additions per image. A box is x1, y1, x2, y2 in continuous pixels, of width
 x2 - x1.
 
     paper: w, h = the object's width and height; W, H = those of the crop; alpha = 1 - objectness
 
-Rules: boxes are clipped to the image, then to the crop; a box without area counts 0; a crop may leave the image (that
-is padding, and holds no object); an inverted box (x2 < x1 or y2 < y1), NaN or an empty crop is an error.
+Rules: boxes are clipped to the image, then to the crop; a box without area counts 0; a crop may extend beyond the image
+(that is padding, which shows no object); an inverted box (x2 < x1 or y2 < y1), NaN or an empty crop is an error.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Boxes:
         corners: [M, 4] float64: x1, y1, x2, y2 in pixels.
         offsets: [N + 1] int64.
         labels: [M] int64: the class of each box; -1 where it has none.
-        crowd: [M] bool: boxes around many objects (COCO's ``iscrowd``): object pixels, but no single object.
-        object_areas: [M] float64: pixels of each object, where the annotation says so (COCO's ``area``, of a mask), NaN
-            where it does not; None if it never does.
+        crowd: [M] bool: boxes around many objects (COCO's ``iscrowd``): they cover pixels, but are not single objects.
+        object_areas: [M] float64: pixels of each object where annotated (COCO's ``area``, of a mask), else NaN; None if
+            no annotation has it.
 
     Example:
         >>> boxes = Boxes.of([[[0, 0, 4, 4], [2, 2, 6, 6]], []], labels=[[1, 0], []])
@@ -92,7 +92,7 @@ class Boxes:
 
     def span(self, index: int) -> slice:
         """Where the boxes of one image lie in ``corners``, ``labels`` and ``crowd``."""
-        index = range(len(self))[index]  # negative ones count from the end
+        index = range(len(self))[index]  # allows negative indices
         return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
 
     @property
@@ -115,7 +115,7 @@ class Boxes:
         indices = as_indices(indices, len(self))
         counts = self.counts[indices]
         offsets = _offsets(counts)
-        # Row j of the result comes from its image's start plus its place among that image's boxes.
+        # Row j of the result is its image's first row plus its position among that image's boxes.
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[indices], counts)
         return self._rows(rows, offsets)
 
@@ -164,7 +164,7 @@ def _offsets(counts: ArrayLike) -> Integers:
 def _joined(name: str, parts: Sequence[ArrayLike], counts: Sequence[int]) -> Integers:
     arrays = [np.asarray(p, dtype=np.int64).reshape(-1) for p in parts]
     if [len(a) for a in arrays] != list(counts):
-        raise ValueError(f"Boxes takes one of {name} per box of each image, got other numbers")
+        raise ValueError(f"Boxes takes one entry of {name} per box, got another number")
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 
@@ -176,12 +176,12 @@ def objectness(
     Args:
         boxes: Boxes of one image [B, 4], as x1, y1, x2, y2 in pixels of the image; of a batch: `Boxes`, a list of [B_i,
             4], or [N, B, 4] in which boxes without area count 0.
-        crop: x1, y1, x2, y2 in pixels of the image, [4] or [N, 4]; it may leave the image. None is the whole image. One
-            image and N crops give N values.
+        crop: x1, y1, x2, y2 in pixels of the image, [4] or [N, 4]; it may extend beyond the image. None is the whole
+            image. One image and N crops give N values.
         image_size: Width and height, [2] or [N, 2]; boxes are clipped to it.
         reading: ``"union"`` is the area of the union of the boxes, as ALS counts mask pixels (its Fig. 4); ``"single"``
-            is ALS's wh/WH in the text: the box that shows most in the crop, alone.
-        names: What to call the images in errors; their position otherwise.
+            is ALS's wh/WH in the text: the box with the largest visible area alone.
+        names: Names of the images for errors; their positions if left out.
 
     Returns:
         float64, between 0 and 1: a number for one image and one crop, else [N]; a tensor if ``boxes`` or ``crop`` is.
@@ -221,7 +221,7 @@ def objectness(
 def _covered_area(corners: Floats, counts: Integers, crops: Floats, sizes: Floats, reading: Reading) -> Floats:
     choice("reading", reading, ("union", "single"))
     low = np.maximum(crops[:, :2], 0.0)
-    high = np.maximum(np.minimum(crops[:, 2:], sizes), low)  # a crop beside the image sees nothing of it
+    high = np.maximum(np.minimum(crops[:, 2:], sizes), low)  # a crop beside the image shows nothing of it
     owners = np.repeat(np.arange(len(counts)), counts)
     clipped = np.clip(corners, np.tile(low, 2)[owners], np.tile(high, 2)[owners])
     if reading == "single":
@@ -233,7 +233,7 @@ def _covered_area(corners: Floats, counts: Integers, crops: Floats, sizes: Float
 
 
 def union_area(boxes: Floats) -> Floats:
-    """Area of the union of each image's boxes: [N, B, 4] -> [N]; boxes without area count nothing.
+    """Area of the union of each image's boxes: [N, B, 4] -> [N]; boxes without area do not count.
 
     Between two neighbouring x-edges the union is a fixed set of y-intervals; with the boxes sorted by y1, its length is
     the sum of what each box adds to the furthest y2 so far. B^2 operations per image, exact for integer corners.
@@ -247,7 +247,7 @@ def union_area(boxes: Floats) -> Floats:
 
 
 def _union(corners: Floats, counts: Integers) -> Floats:
-    """Areas of the unions of images' boxes, one image after the other; images of as many boxes are done together."""
+    """Areas of the unions of the boxes of each image; images with the same number of boxes are processed together."""
     result = np.zeros(len(counts))
     starts = np.cumsum(counts) - counts
     for count in np.unique(counts[counts > 0]):
@@ -292,7 +292,7 @@ def _flattened(*values: Any) -> Iterator[Any]:
 
 
 def _ragged(boxes: Any) -> tuple[Floats, Integers, bool]:
-    """Corners of all images [M, 4], the number of each image's [N], and whether it was one image's [B, 4]."""
+    """Corners of all images [M, 4], the boxes per image [N], and whether a single image was given."""
     if isinstance(boxes, Boxes):
         return boxes.corners, boxes.counts, False
     if isinstance(boxes, (list, tuple)) and len(boxes):
@@ -323,7 +323,7 @@ def _as_corners(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
 
 
 def _rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
-    """[N, width], and whether it was one row."""
+    """Values as [N, width], and whether a single row was given."""
     if isinstance(values, (list, tuple)):
         values = [_on_host(value) for value in values]
     try:
@@ -336,7 +336,7 @@ def _rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
 
 
 def _common_length(columns: dict[str, NDArray[Any]]) -> int:
-    """How many images there are; 1 goes with any number."""
+    """The number of images; a length of 1 is broadcast."""
     number = next((len(values) for values in columns.values() if len(values) != 1), 1)
     for name, values in columns.items():
         if len(values) not in (1, number):

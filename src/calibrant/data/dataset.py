@@ -1,6 +1,6 @@
-"""A data set: columns of what is known about each sample, a source that reads its input when asked, and a report.
+"""A data set: columns of facts about each sample, a source that reads inputs on demand, and a report.
 
-The report counts what a reader skipped and what it found odd; places are listed up to a limit.
+The report counts the samples that a reader skipped or found odd, and lists where they are, up to a limit.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -24,14 +24,14 @@ OnError = Literal["raise", "skip"]
 
 #: The label of a sample that shows none of the classes (an image without objects).
 NO_CLASS = -1
-#: What is said of class names that are nearly the same.
+#: The finding about class names that `group_similar` puts together.
 ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
-#: Places listed per kind of finding; the counts go on.
+#: Largest number of places listed per kind of finding; the counts go on.
 LISTED = 10_000
 
 
 class Sample(NamedTuple):
-    """One sample: what the data set knows about it, with its input read."""
+    """One sample with its input."""
 
     id: str
     input: Any
@@ -52,7 +52,7 @@ class Issue(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What was skipped (it is not in the data set) and what is odd (it is).
+    """What was skipped (not in the data set) and what is odd (in the data set).
 
     Example:
         >>> findings = Findings("skip")
@@ -70,7 +70,7 @@ class Report:
         return "\n".join(self.lines()) or "nothing skipped, nothing odd"
 
     def lines(self, places: int = 3) -> Iterator[str]:
-        """One line per kind, with the first few places."""
+        """One line per kind of finding, with the first few places."""
         for title, issues in (("skipped", self.skipped), ("odd", self.odd)):
             for what, times, where in issues:
                 listed = ", ".join(where[:places]) + (", ..." if times > places else "")
@@ -84,36 +84,36 @@ class Report:
 
 
 class Findings:
-    """Collects a reader's findings; with ``on_error="raise"`` the first thing that must be skipped is an error."""
+    """Collects a reader's findings; with ``on_error="raise"`` the first sample to be skipped is an error."""
 
     def __init__(self, on_error: OnError = "raise"):
         self.on_error = choice("on_error", on_error, ("raise", "skip"))
-        self._times: Counter[tuple[bool, str]] = Counter()  # by whether they were skipped, and what it was
+        self._times: Counter[tuple[bool, str]] = Counter()  # by whether it was skipped, and the kind
         self._places: dict[tuple[bool, str], list[str]] = {}
 
     def skip(self, where: str, what: str, detail: str = "") -> None:
-        """Something is wrong with a sample: an error, or skipped, counted under ``what`` and listed with ``detail``."""
+        """Skip a broken sample, or raise; it is counted under ``what`` and listed with ``detail``."""
         reason = f" ({printable(detail)})" if detail else ""
         if self.on_error == "raise":
             raise ValueError(f"{printable(where)}: {what}{reason}")
         self._record(True, what, 1, (printable(where) + reason,))
 
     def leave_out(self, where: str, what: str) -> None:
-        """A sample is left out by rule, not by mistake (a class that was not asked for): counted, never an error."""
+        """Leave out a sample that is not wanted, such as one of another class: counted, never an error."""
         self._record(True, what, 1, (printable(where),))
 
     def odd(self, where: str, what: str) -> None:
-        """A sample stays, but its user should know."""
+        """Report a sample that is kept."""
         self._record(False, what, 1, (printable(where),))
 
     def add(self, report: Report) -> None:
-        """Take over the findings of another report."""
+        """Add the findings of a report."""
         for skipped, issues in ((True, report.skipped), (False, report.odd)):
             for issue in issues:
                 self._record(skipped, *issue)
 
     def reasons(self, kinds: int = 5) -> str:
-        """Why samples were skipped, the first kinds with their counts: "inverted box (3), hidden file (1)"."""
+        """Why samples were skipped, with counts: "inverted box (3), hidden file (1)"."""
         skipped = [f"{issue.what} ({issue.times})" for issue in self.report().skipped]
         return ", ".join(skipped[:kinds]) + (", ..." if len(skipped) > kinds else "")
 
@@ -134,14 +134,14 @@ class Dataset(torch.utils.data.Dataset[Sample]):
 
     Attributes:
         name: Name of the data set, as its reader calls it.
-        split: ``"train"``, ``"val"``, ``"test"`` or what the layout calls it.
+        split: ``"train"``, ``"val"``, ``"test"`` or another name of the layout.
         classes: The names of the K classes, in the order of the labels.
-        ids: One per sample, unique: usually the path inside the data folder.
+        ids: Unique, one per sample: usually the path inside the data folder.
         labels: [N] int64 in 0..K-1; -1 for a sample that shows none of the classes (and for all with masks).
-        inputs: Where images, texts or rows come from.
+        inputs: The source of images, texts or rows.
         boxes: The objects in each image.
         masks: Label masks, for segmentation; `ignore_index` marks pixels without a class.
-        soft: [N, K]: class probabilities, from people (CIFAR-10H) or known (scenes).
+        soft: [N, K]: class probabilities, from annotators (CIFAR-10H) or known (scenes).
         groups: [N]: the domain or another group of each sample.
         context: [N] bool: samples from which all objects were removed; their target is uniform.
         ignore_index: The value of mask pixels without a class.
@@ -226,7 +226,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: int) -> Sample:
-        index = range(len(self))[index]  # negative ones count from the end, and the range ends
+        index = range(len(self))[index]  # allows negative indices, and checks the bounds
         span = None if self.boxes is None else self.boxes.span(index)
         return Sample(
             self.ids[index],
@@ -239,29 +239,42 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         )
 
     def take(self, indices: ArrayLike | Sequence[int], **changes: Any) -> Dataset:
-        """Some of the samples, by position or by mask, in that order; ``changes`` replace other columns."""
+        """Select samples by position or by mask, in that order; ``changes`` replace other columns."""
         rows = as_indices(indices, len(self))
         columns = {name: _rows_of(getattr(self, name), rows) for name in ("ids", *_COLUMNS)}
         return self.replace(**(columns | changes))
 
     def replace(self, **changes: Any) -> Dataset:
-        """The same with other columns."""
+        """A copy with other columns."""
         return dataclasses.replace(self, **changes)
 
     def merged(self, other: Dataset) -> Dataset:
-        """Both data sets in one; they must have the same classes and no id in common."""
-        both = f"cannot merge {self.title} and {other.title}"
+        """Both data sets as one; they must have the same classes and no id in common."""
+        failure = f"cannot merge {self.title} and {other.title}"
         for name in ("classes", "ignore_index"):
             if getattr(self, name) != getattr(other, name):
-                raise ValueError(f"{both}: their {name} differ")
+                raise ValueError(f"{failure}: their {name} differ")
         columns: dict[str, Any] = {}
-        for name, joined in _COLUMNS.items():
+        for name, join_column in _COLUMNS.items():
             first, second = getattr(self, name), getattr(other, name)
             if (first is None) != (second is None):
-                raise ValueError(f"{both}: only one of them has {name}")
-            columns[name] = None if first is None else joined(first, second)
+                raise ValueError(f"{failure}: only one of them has {name}")
+            columns[name] = None if first is None else join_column(first, second)
         split = "+".join(dict.fromkeys((self.split, other.split)))
         return self.replace(split=split, ids=self.ids + other.ids, report=self.report + other.report, **columns)
+
+
+def group_similar(names: Iterable[str]) -> list[list[str]]:
+    """Names that differ only by case, spaces, '-' or '_', together.
+
+    Example:
+        >>> group_similar(["trash can", "dog", "Trash_Can"])
+        [['trash can', 'Trash_Can'], ['dog']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
+    return list(groups.values())
 
 
 def _rows_of(column: Any, rows: Integers) -> Any:
@@ -274,7 +287,7 @@ def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([first, second])
 
 
-#: The columns besides ids, which is always there, and how those of two data sets are joined.
+#: The columns besides ids, and how those of two data sets are joined.
 _COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "labels": _stack,
     "inputs": join,

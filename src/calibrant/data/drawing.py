@@ -47,15 +47,16 @@ def _petals(count: int, depth: float, power: float = 1.0) -> Doubles:
     return 1 + depth * np.sign(wave) * np.abs(wave) ** power
 
 
-def _star(count: int, depth: float) -> Doubles:
-    turn = np.arange(2 * count) * (math.pi / count) + math.pi / 2
-    length = np.where(np.arange(2 * count) % 2, depth, 1.0)
+def _star() -> Doubles:
+    """Five points."""
+    turn = np.arange(10) * (math.pi / 5) + math.pi / 2
+    length = np.where(np.arange(10) % 2, 0.42, 1.0)
     return _polygon(*zip((length * np.cos(turn)).tolist(), (length * np.sin(turn)).tolist(), strict=True))
 
 
 #: The classes, in a ring: an ambiguous object lies between two neighbours.
 SHAPES: dict[str, Doubles] = {
-    "star": _star(5, 0.42),
+    "star": _star(),
     "flower": _petals(6, 0.2, 0.7),
     "gear": _petals(8, 0.17, 0.35),
     "clover": _petals(3, 0.4, 0.7),

@@ -1,13 +1,12 @@
-"""Files of a data set, which are not trusted, and the names that they give.
+"""Opening the files of a data set, which are not trusted, and resolving the names in them.
 
-An image is opened only in the formats photographs are kept in, only up to a size, and a broken one is an
-`UnreadableError` that names it. Pipes, devices and sockets are refused, never waited for. No name written in an
-annotation file leads out of the data folder, and no link does.
+Images are opened only in common formats and up to a size; a broken one is an `UnreadableError` that names it. Pipes,
+devices and sockets are refused. Neither names in annotation files nor links may lead out of the data folder.
 
-Pixels are taken as they are stored: an EXIF rotation is not applied, since boxes and masks refer to the stored pixels.
-(In TIFF the orientation belongs to the format itself, and PIL turns header and pixels alike before anybody sees them.)
-Grey images of 16 bits become 8: the upper byte of mode I;16, a 257th of mode I; where no value exceeds 255 there are
-only 8 bits to begin with, and they are kept. Images of floating-point numbers have no known white, and are refused.
+Pixels are taken as stored: an EXIF rotation is not applied, since boxes and masks refer to the stored pixels. (In TIFF
+the orientation belongs to the format, and PIL applies it.) 16-bit grey images become 8-bit: the upper byte of mode
+I;16, a 257th of mode I; if no value exceeds 255, the values are kept. Floating-point images have no known white, and
+are refused.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from PIL import Image, UnidentifiedImageError
 
 from calibrant._files import open_regular
 
-#: Formats that are opened. PIL knows many more, and one of them (EPS) starts another program.
+#: Formats that are opened; PIL knows many more, of which one (EPS) starts another program.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP", "TIFF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
 #: Largest image that is decoded, in pixels: 89 million, a third of a gigabyte.
 MAX_PIXELS = 89_478_485
-#: Largest image file that is opened, in bytes: some formats are read whole before anything else is looked at.
+#: Largest image file that is opened, in bytes: some formats are read whole first.
 MAX_IMAGE = 300_000_000
 #: Largest text or annotation file that is read, in bytes.
 MAX_TEXT = 2**26
-#: Compressed data may grow to this many bytes, or to more at a ratio that real data reach.
+#: Compressed data may grow to this many bytes, or by this factor, which real data reach.
 MAX_UNPACKED, MAX_GROWTH = 2**29, 200
-#: Folders in folders that are looked into.
+#: Levels of folders that are searched.
 MAX_DEPTH = 64
 
 LINK_OUT = "link that leads out of the data folder"
@@ -49,10 +48,10 @@ LINK_NOWHERE = "link that leads nowhere"
 NO_FILE = "pipe, device or socket, which is not read"
 TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not looked into"
 
-# PIL tells of odd files by its log, which goes to the terminal as it is where nobody has set up another place for it.
+# PIL logs odd files, and Python prints log messages to the terminal where no handler is set up.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
-_HEADER = 2**12  # bytes in which a header of text has its width and height
+_HEADER = 2**12  # bytes in which a text header must have width and height
 
 _BROKEN = (
     *(OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, TypeError, KeyError),
@@ -66,12 +65,12 @@ class UnreadableError(ValueError):
 
 @contextmanager
 def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
-    """Open an image file of a known format and a bearable size; what breaks is an `UnreadableError` naming it."""
+    """Open an image file of an allowed format and size; any failure is an `UnreadableError` that names it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit speaks below
-            warnings.filterwarnings("ignore", module="PIL")  # odd metadata is not the reader's business
-            with open_file(path, MAX_IMAGE) as file, Image.open(_headed(file, path), formats=FORMATS) as image:
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is checked below
+            warnings.filterwarnings("ignore", module="PIL")  # odd metadata do not matter here
+            with open_file(path, MAX_IMAGE) as file, Image.open(_check_header(file, path), formats=FORMATS) as image:
                 if image.width * image.height > max_pixels:
                     size = f"{image.width} x {image.height}"
                     raise UnreadableError(f"{path}: the image has {size} pixels; at most {max_pixels} are read")
@@ -82,14 +81,14 @@ def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Ima
         raise UnreadableError(f"{path}: the image is truncated or broken (it is not of a known format)") from error
     except Image.DecompressionBombError as error:
         raise UnreadableError(f"{path}: the image is too large; at most {max_pixels} pixels are read") from error
-    except MemoryError as error:  # mostly of a chunk that claims gigabytes
+    except MemoryError as error:  # usually a chunk that claims gigabytes
         raise UnreadableError(f"{path}: the image is truncated or broken, or too large for the memory") from error
     except _BROKEN as error:
         raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())})") from error
 
 
-def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
-    """The file, unless it is of PPM's kind and its header goes on and on, which PIL reads byte by byte."""
+def _check_header(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The file; refuse one of PPM's family with an endless header, which PIL would read byte by byte."""
     start = file.read(_HEADER)
     file.seek(0)
     if start[:1] == b"P" and len(re.sub(rb"#[^\r\n]*", b"", start).split(maxsplit=3)) < 3:
@@ -98,7 +97,7 @@ def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
 
 
 def eight_bit(image: Image.Image, path: Path) -> Image.Image:
-    """A grey image of more than 8 bits with 8; any other as it is."""
+    """Convert a grey image of more than 8 bits to 8; others are returned unchanged."""
     if image.mode != "I" and not image.mode.startswith("I;16"):
         if image.mode == "F":
             raise UnreadableError(f"{path}: the image holds floating-point numbers, which are not read")
@@ -113,7 +112,7 @@ def eight_bit(image: Image.Image, path: Path) -> Image.Image:
 
 
 def open_file(path: Path, limit: int | None = None) -> IO[bytes]:
-    """Open a regular file; one larger than ``limit``, and whatever is not a file, is an `UnreadableError`."""
+    """Open a regular file; anything else, and a file larger than ``limit``, is an `UnreadableError`."""
     try:
         file = open_regular(path)
     except ValueError as error:
@@ -130,7 +129,7 @@ def open_file(path: Path, limit: int | None = None) -> IO[bytes]:
 
 
 def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
-    """A small file, whole; larger ones than ``limit`` are refused before they are read."""
+    """Read a whole file; one larger than ``limit`` is refused before it is read."""
     with open_file(path, limit) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -139,7 +138,7 @@ def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
 
 
 def check_growth(what: str, packed: int, size: int) -> None:
-    """Refuse data of ``packed`` bytes on disk that would grow too much, to ``size``, before they are unpacked."""
+    """Refuse to unpack ``packed`` bytes that would grow to too large a ``size``."""
     if size > max(MAX_UNPACKED, MAX_GROWTH * packed):
         raise UnreadableError(
             f"{what} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
@@ -147,8 +146,8 @@ def check_growth(what: str, packed: int, size: int) -> None:
         )
 
 
-def decoded(data: bytes) -> tuple[str, bool]:
-    """Text from UTF-8, else from latin-1 (which takes anything); and whether it was UTF-8."""
+def decode(data: bytes) -> tuple[str, bool]:
+    """Decode UTF-8, or else latin-1 (which takes any bytes); and whether it was UTF-8."""
     try:
         return data.decode("utf-8"), True
     except UnicodeDecodeError:
@@ -157,11 +156,11 @@ def decoded(data: bytes) -> tuple[str, bool]:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a small text file, without their ends; a byte order mark is dropped."""
-    return decoded(read_bytes(path))[0].removeprefix("\ufeff").splitlines()
+    return decode(read_bytes(path))[0].removeprefix("\ufeff").splitlines()
 
 
 def check_name(root: Path, name: str) -> None:
-    """An error if a name that a file gives cannot be one inside the data folder, whatever lies there."""
+    """Raise if a name from a file leads out of the data folder; nothing on disk is looked at."""
     pure, windows = PurePosixPath(name), PureWindowsPath(name)
     absolute = pure.is_absolute() or windows.is_absolute() or windows.drive
     if not name or "\0" in name or absolute or ".." in windows.parts:
@@ -169,7 +168,7 @@ def check_name(root: Path, name: str) -> None:
 
 
 def inside(root: Path, name: str) -> Path:
-    """The path of a name that a file gives, or an error if it leads out of the data folder."""
+    """The path of a name from a file; an error if it leads out of the data folder, also through a link."""
     check_name(root, name)
     path = root / name
     try:
@@ -182,7 +181,7 @@ def inside(root: Path, name: str) -> Path:
 
 
 def link_trouble(path: str | Path, home: Path) -> str:
-    """What is wrong with a link, or nothing; ``home``, which it may not leave, is resolved already."""
+    """What is wrong with a link, or nothing; it must stay in ``home``, which is resolved already."""
     try:
         target = Path(path).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: it leads to itself
@@ -198,14 +197,14 @@ def files_below(
 ) -> Iterator[str]:
     """Names of the files under a folder, sorted, relative to it, with forward slashes.
 
-    Links are followed inside the data folder; each folder is looked into once, so that links in a circle end.
+    Links are followed inside the data folder; each folder is searched once, so that cyclic links end.
 
     Args:
         folder: Where to look.
-        suffixes: Endings of the files that are meant, in lower case; None means all files.
+        suffixes: Suffixes of the wanted files, in lower case; None means all files.
         home: The data folder, which no link may leave; ``folder`` itself if left out.
         trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
-            folder too deep, a pipe. If left out, that is an error.
+            folder too deep, a pipe. An error if left out.
     """
     home = folder if home is None else home
     inner = os.path.relpath(folder, home)
@@ -229,18 +228,18 @@ def files_below(
             stack.pop()
             continue
         name, target = f"{prefix}{entry.name}", f"{path}/{entry.name}"
-        meant = suffixes is None or os.path.splitext(name)[1].lower() in suffixes
+        is_wanted = suffixes is None or os.path.splitext(name)[1].lower() in suffixes
         if entry.is_symlink():
             wrong = link_trouble(entry.path, real_home)
             if wrong:
-                # What leads nowhere may have been a folder; its name must tell.
-                folder_like = "." not in entry.name if wrong == LINK_NOWHERE else entry.is_dir()
-                if meant or folder_like:
+                # A link that leads nowhere may have led to a folder: its name decides.
+                is_folder = "." not in entry.name if wrong == LINK_NOWHERE else entry.is_dir()
+                if is_wanted or is_folder:
                     report(name, wrong)
                 continue
             resolved = Path(entry.path).resolve()
             if entry.is_dir() and (resolved.is_relative_to(real) or real.is_relative_to(resolved)):
-                continue  # what is there is listed under its own name
+                continue  # its files are listed under their own names
             target = str(resolved)
         if entry.is_dir():
             if len(stack) > MAX_DEPTH:
@@ -248,9 +247,9 @@ def files_below(
             elif target not in visited:
                 visited.add(target)
                 stack.append((f"{name}/", target, _sorted_entries(target)))
-        elif meant and entry.is_file():
+        elif is_wanted and entry.is_file():
             yield name
-        elif meant:
+        elif is_wanted:
             report(name, NO_FILE)
 
 

@@ -1,4 +1,4 @@
-"""What is in a data set: counts, balance, boxes, objectness, and everything odd. `calibrant data inspect` prints it."""
+"""Inspection of a data set: counts, balance, boxes, objectness and everything odd, for `calibrant data inspect`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant.data.boxes import Floats, objectness, union_area
-from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report
+from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report, group_similar
 from calibrant.data.files import UnreadableError, read_bytes
 from calibrant.data.layouts import Layout
 from calibrant.data.sources import ImageFiles, TextFiles
 
 #: Boxes with a side of at most this many pixels are reported as tiny.
 TINY = 2.0
-#: What pixels without a class are called.
+#: The name of pixels without a class.
 NO_CLASS_PIXELS = "(no class)"
 #: Edges of the histograms of box area and objectness, as shares of the image.
 EDGES = np.linspace(0.0, 1.0, 11)
@@ -28,10 +28,10 @@ EDGES = np.linspace(0.0, 1.0, 11)
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """One split: numbers, ready to be printed, drawn or written as JSON.
+    """The facts about one split.
 
     Attributes:
-        samples: How many.
+        samples: Number of samples.
         class_counts: Samples per class, by name.
         without_class: Samples that show none of the classes.
         sizes: Smallest and largest width and height of images, or lengths of texts in characters.
@@ -58,7 +58,7 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A data set, split by split, and what its splits share."""
+    """The facts about a data set by split, and the copies across its splits."""
 
     layout: str
     root: str
@@ -68,12 +68,12 @@ class Inspection:
 
     @property
     def samples(self) -> int:
-        """Of all splits that were looked at."""
+        """Samples of all inspected splits."""
         return sum(facts.samples for facts in self.splits.values())
 
     @property
     def size(self) -> str:
-        """In words."""
+        """Samples and splits in words."""
         samples = f"{self.samples} sample{'s' if self.samples != 1 else ''}"
         return f"{samples} in {len(self.splits)} split{'s' if len(self.splits) != 1 else ''}"
 
@@ -93,7 +93,7 @@ class Inspection:
 
     @property
     def headline(self) -> str:
-        """How much there is, and whether all of it can be used, in one sentence."""
+        """The size of the data set, and whether all of it can be used, in one sentence."""
         skipped, odd = (sum(issue.times for issue in issues) for issues in self._issues)
         classes = {name for facts in self.splits.values() for name in facts.class_counts or facts.pixels}
         classes.discard(NO_CLASS_PIXELS)
@@ -107,7 +107,7 @@ class Inspection:
 
     @property
     def text(self) -> str:
-        """What to know of the first split: how its classes are balanced, and how much of an image objects fill."""
+        """How balanced the classes of the first split are, and how much of an image its objects fill."""
         split, facts = next(iter(self.splits.items()), ("", None))
         if facts is None:
             return ""
@@ -147,15 +147,15 @@ def inspect(
     progress: Progress = silent,
     options: dict[str, Any] | None = None,
 ) -> tuple[Inspection, dict[str, Dataset]]:
-    """Read splits of a data set (broken samples are skipped and listed) and look at every sample.
+    """Read splits of a data set (broken samples are skipped and listed) and inspect every sample.
 
     Args:
-        layout: How it lies on disk.
-        root: Where.
-        splits: Which.
-        decode: Decode every image, to find the broken ones whose header is fine.
-        progress: Told how far it is.
-        options: For the reader.
+        layout: Layout of the files.
+        root: The data folder.
+        splits: Names of the splits.
+        decode: Decode every image, to find broken ones whose header is fine.
+        progress: Called after every sample.
+        options: Options of the reader.
     """
     datasets = {split: layout.open(root, split, "skip", options or {}) for split in splits}
     facts = {split: _facts(dataset, decode, progress) for split, dataset in datasets.items()}
@@ -235,10 +235,10 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     image_size = size[readable.owners]
     sides = readable.corners[:, 2:] - readable.corners[:, :2]
     tiny = (sides > 0).all(1) & (sides <= TINY).any(1)
-    start, rest = readable.corners[:, :2], image_size - readable.corners[:, 2:]
-    # From the first pixel to the last, by any of the usual ways to count them: 0 to W - 2, W - 1 or W, or 1 to W.
-    spans = ((start == 0) & (rest <= 2)) | ((start == 1) & (rest == 0))
-    frame = spans.all(1) & (start[:, 0] == start[:, 1]) & (rest[:, 0] == rest[:, 1]) & (sides > 0).all(1)
+    start, margin = readable.corners[:, :2], image_size - readable.corners[:, 2:]
+    # From the first pixel to the last, by any of the usual conventions: 0 to W - 2, W - 1 or W, or 1 to W.
+    spans = ((start == 0) & (margin <= 2)) | ((start == 1) & (margin == 0))
+    frame = spans.all(1) & (start[:, 0] == start[:, 1]) & (margin[:, 0] == margin[:, 1]) & (sides > 0).all(1)
     for flagged, what in ((tiny, f"box with a side of at most {TINY:g} pixels"), (frame, "box around the whole image")):
         for owner in readable.owners[flagged]:
             findings.odd(dataset.ids[rows[owner]], what)
@@ -265,13 +265,10 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
 
 
 def _report_similar_names(dataset: Dataset, findings: Findings) -> None:
-    """Class names that differ only by case, spaces, '-' or '_'; readers of free names have said so already."""
+    """Report class names that are nearly the same, unless the reader has."""
     if any(issue.what == ALIKE for issue in dataset.report.odd):
         return
-    spellings: dict[str, list[str]] = {}
-    for name in dataset.classes:
-        spellings.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
-    for names in spellings.values():
+    for names in group_similar(dataset.classes):
         if len(names) > 1:
             findings.odd(" / ".join(names), ALIKE)
 
@@ -293,9 +290,9 @@ def _mask_pixels(dataset: Dataset, findings: Findings, progress: Progress) -> di
 
 
 def _digests(dataset: Dataset, progress: Progress) -> Iterator[tuple[str, int]]:
-    """A digest of each image's or text's bytes, as they lie on disk where there are files."""
+    """A hash of each image or text, of its file where there is one."""
     source = dataset.inputs
-    if dataset.kind == "array":  # equal rows of features say nothing
+    if dataset.kind == "array":  # equal rows of features need not be copies
         return
     for i in _track(dataset, "copies in", progress):
         try:
@@ -311,12 +308,12 @@ def _digests(dataset: Dataset, progress: Progress) -> Iterator[tuple[str, int]]:
 def _report_copies(copies: list[tuple[str, str, int]], across: Findings) -> None:
     if len(copies) < 2:
         return
-    # The same sample under the same id, as in a split that is part of another, is no copy.
+    # A sample with the same id, as in a split that is part of another, is not a copy.
     distinct = {identity: (split, label) for split, identity, label in copies}
     if len(distinct) < 2:
         return
-    first, *others = sorted(distinct)
-    names = " = ".join([first, *others[:2]]) + (f" = {len(others) - 2} more" if len(others) > 2 else "")
+    ids = sorted(distinct)
+    names = " = ".join(ids[:3]) + (f" = {len(ids) - 3} more" if len(ids) > 3 else "")
     labels = {label for _, label in distinct.values()}
     splits = {split for split, _ in distinct.values()}
     what = "identical samples with different labels" if len(labels) > 1 else "identical samples"

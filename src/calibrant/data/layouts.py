@@ -1,7 +1,7 @@
-"""The layouts of data sets on disk that can be read: one reader per file in `calibrant.data.readers`.
+"""The layouts of data sets on disk: their registry, recognition and reading.
 
-The command line, recipes and callers of `read` give options of a reader by name. They are checked against the reader's
-annotations before it is called; an error names the layout, the option, and what it takes.
+Readers are in `calibrant.data.readers`. Their options, from recipes and the command line, are checked against the
+reader's annotations before it is called; an error names the layout, the option, and what it takes.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError, folders_in
 from calibrant.data.readers._annotations import shown
 
-#: How far below the given folder a layout is looked for: archives bring their own top folders.
+#: Levels below the given folder that are searched for a layout: archives have their own top folders.
 DEPTH = 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which a data set lies on disk.
+    """One way in which a data set is stored on disk.
 
     Attributes:
-        name: What the command line calls it.
+        name: Its name on the command line.
         summary: One line: what is where.
         splits: The splits that a folder has (none: it is not this layout).
         read: ``read(root, split, *, on_error="raise", **options) -> Dataset``.
         rank: Layouts are tried in rising rank; general ones, such as a folder of images, come last.
-        absent: What a split needs that a folder may not have, by its name.
+        absent: By split, what it needs that a folder may lack; for messages.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Layout:
     absent: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
-        """Read a split; an option that the reader does not have, or of another kind, is an error in words."""
+        """Read a split."""
         reserved = [name for name in ("root", "split", "on_error") if name in options]
         if reserved:
             raise ValueError(f"{self.name} has no option {reserved[0]!r}: it is an argument of its own")
@@ -98,11 +98,11 @@ def layouts() -> dict[str, Layout]:
 
 
 def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path]:
-    """The layout of a folder, a file or an embedded set, and where in the folder the layout begins.
+    """The layout of a folder, a file or an embedded set, and the folder in which it begins.
 
     Args:
-        path: The folder; two levels below it are looked at too, for the folders that archives bring.
-        layout: Its name, if it is known; only the place is looked for then.
+        path: The folder; two levels below it are searched too, as archives have their own top folders.
+        layout: Its name, if known; then only the folder is searched for.
     """
     path, kinds = Path(path), layouts()
     if layout is not None and layout not in kinds:
@@ -122,17 +122,17 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
         if layout is not None:
             raise ValueError(f"{path}: not a data set in the layout {layout}: {kinds[layout].summary}")
         raise ValueError(f"{path}: no known layout of a data set; known are {', '.join(kinds)}")
-    # A specific layout further down goes before a general one here.
+    # A specific layout further down takes precedence over a general one here.
     best, root = min(matches, key=lambda match: match[0].rank)
-    others = [r for k, r in matches if k.rank == best.rank and not (r.is_relative_to(root) or root.is_relative_to(r))]
-    if others:
-        names = [str(folder) for folder in dict.fromkeys([root, *others])]
-        raise ValueError(f"{path}: several data sets lie here; name one of {', '.join(names[:10])}")
+    rivals = [r for k, r in matches if k.rank == best.rank and not (r.is_relative_to(root) or root.is_relative_to(r))]
+    if rivals:
+        names = [str(folder) for folder in dict.fromkeys([root, *rivals])]
+        raise ValueError(f"{path}: there are several data sets here; name one of {', '.join(names[:10])}")
     return best, root
 
 
 def _folders(folder: Path) -> list[str]:
-    """The folders in a folder; none in one that may not be looked into, such as lost+found."""
+    """The folders in a folder; none if it may not be read, such as lost+found."""
     try:
         return folders_in(folder)
     except PermissionError:
@@ -140,7 +140,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _raise_if_broken(path: Path, candidates: list[Layout]) -> None:
-    """Say what is wrong with a file that a layout would take if it were not broken."""
+    """Raise if a layout would take a file that is broken."""
     for kind in candidates:
         splits = getattr(kind.splits, "__wrapped__", kind.splits)
         try:
@@ -159,15 +159,15 @@ def read(
     on_error: OnError = "raise",
     **options: Any,
 ) -> Dataset:
-    """Read a data set from disk: its columns now, its inputs when they are asked for.
+    """Read a data set from disk: its columns now, its inputs on demand.
 
     Args:
         path: The data folder, a file for layouts that are one file, or the name of an embedded set (``"scenes"``).
-        split: Which part; may be left out if there is only one.
-        layout: Its name (`layouts` lists them); recognised if left out.
+        split: Name of the split; may be left out if there is only one.
+        layout: One of `layouts`; recognised if left out.
         on_error: ``"raise"`` stops at the first broken sample with an error that names its file; ``"skip"`` leaves such
             samples out, and counts and lists them in ``dataset.report``.
-        options: As the layout's reader takes them.
+        options: Options of the layout's reader.
 
     Example:
         >>> data = read("digits", "test")
@@ -181,7 +181,7 @@ def read(
     if split not in splits:
         hint = f"; {kind.absent[split]}" if split is not None and split in kind.absent else ""
         if list(splits) == ["all"]:
-            hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
+            hint = "; in a recipe, use data.train = 'all', and cut a test set from it with data.test_share = 0.2"
         raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {listing(splits)}{hint}")
     return kind.open(root, split, on_error, options)
 
@@ -190,7 +190,7 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def checked_options(layout: str, reader: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, if the reader has them all as keyword-only parameters and each is of the kind of its annotation.
+    """The options, checked against the keyword-only parameters of the reader and their annotations.
 
     Example:
         >>> def reader(root, split, *, cap: int | None = None): ...
@@ -228,7 +228,7 @@ def _check_option(what: str, hint: Any, value: Any) -> Any:
 
 
 def _in_words(hint: Any) -> str:
-    """What an annotation takes, as a sentence says it; None, which leaves an option out, is not mentioned."""
+    """An annotation in words; None, which stands for a missing option, is not mentioned."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_in_words(kind) for kind in arguments if kind is not types.NoneType))

@@ -1,8 +1,8 @@
 """Mixing the images of a batch: CutMix [Yun2019], RICAP [Takahashi2018], Mixup [Zhang2018]; cutout and random erasing.
 
-All work on batch tensors on any device and draw from the generator they are given. The share of each label is counted
-in pixels after clipping, so that labels say exactly what the image shows. `calibrant.targets.mixed_adaptive_targets`
-follows the objects into the parts (ALS with CutMix).
+All work on batches on any device and draw from the given generator. The share of each label is counted in pixels after
+clipping, so that it is exactly what the image shows. `calibrant.targets.mixed_adaptive_targets` follows the objects
+into the parts (ALS with CutMix).
 
     paper: lambda = share of the first image; alpha, beta = parameters of the Beta distribution it is drawn from
 """
@@ -27,13 +27,13 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class MixedPart:
-    """What one sample gives to each mixed image.
+    """One part of each mixed image.
 
     Attributes:
-        samples: [N]: which sample of the batch gives this part to image n.
+        samples: [N]: the sample of the batch that this part of image n comes from.
         share: Share of the image's area; with Mixup, of its intensity.
-        rectangle: left, top, right, bottom in pixels of the giving image: the piece it gives.
-        outside: It gives everything but the rectangle.
+        rectangle: left, top, right, bottom in pixels of that sample: the piece that is taken.
+        outside: Everything but the rectangle is taken.
     """
 
     samples: Tensor
@@ -42,7 +42,7 @@ class MixedPart:
     outside: bool = False
 
     def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
-        """How much of this part the union of the giving samples' boxes fills, [N]; 0 for a part without area."""
+        """How much of this part the union of the samples' boxes fills, [N]; 0 for a part without area."""
         rows = self.samples.cpu().numpy()
         boxes, views = boxes.take(rows), [views[row] for row in rows]
         left, top, right, bottom = self.rectangle
@@ -56,13 +56,13 @@ class MixedPart:
         full = torch.from_numpy(objectness_of(boxes, views))
         if empty or self.share == 0.0:
             return full if empty else torch.zeros_like(full)
-        # Areas add up: what all of the view shows, less what the rectangle shows of it.
+        # The objects in the whole view, minus those in the rectangle.
         return ((full - (1.0 - self.share) * shares) / self.share).clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """Mixed images, and the parts that each is made of.
+    """Mixed images, and the parts that each consists of.
 
     Attributes:
         images: [N, C, H, W].
@@ -85,7 +85,7 @@ class _Settings:
 
 
 class CutMix(_Settings):
-    """Paste a rectangle of another image at the same place.
+    """Paste a rectangle of another image at the same position.
 
     Its area is 1 - lambda of the image before clipping, lambda from Beta(alpha, alpha); one draw per batch, as
     published.
@@ -118,10 +118,10 @@ class CutMix(_Settings):
         result = images.clone()
         result[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
         pasted = (right - left) * (bottom - top) / (width * height)
-        here = torch.arange(number, device=images.device)
+        indices = torch.arange(number, device=images.device)
         rectangle = (left, top, right, bottom)
         return Mixed(
-            result, (MixedPart(here, 1.0 - pasted, rectangle, outside=True), MixedPart(partner, pasted, rectangle))
+            result, (MixedPart(indices, 1.0 - pasted, rectangle, outside=True), MixedPart(partner, pasted, rectangle))
         )
 
 
@@ -149,10 +149,10 @@ class RICAP(_Settings):
         for left, right in ((0, x), (x, width)):
             for top, bottom in ((0, y), (y, height)):
                 w, h = right - left, bottom - top
-                giver = _permutation(number, images.device, random)
+                source = _permutation(number, images.device, random)
                 u, v = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
-                result[:, :, top:bottom, left:right] = images[giver, :, v : v + h, u : u + w]
-                parts.append(MixedPart(giver, w * h / (width * height), (u, v, u + w, v + h)))
+                result[:, :, top:bottom, left:right] = images[source, :, v : v + h, u : u + w]
+                parts.append(MixedPart(source, w * h / (width * height), (u, v, u + w, v + h)))
         return Mixed(result, tuple(parts))
 
 
@@ -181,12 +181,12 @@ class Mixup(_Settings):
         partner = _permutation(number, images.device, random)
         floating = images if images.is_floating_point() else images.float()
         blended = share * floating + (1.0 - share) * floating[partner]
-        image, here = (0, 0, width, height), torch.arange(number, device=images.device)
-        return Mixed(blended, (MixedPart(here, share, image), MixedPart(partner, 1.0 - share, image)))
+        image, indices = (0, 0, width, height), torch.arange(number, device=images.device)
+        return Mixed(blended, (MixedPart(indices, share, image), MixedPart(partner, 1.0 - share, image)))
 
 
 class Cutout(_Settings):
-    """Blank a square at a random place of each image; what leaves the image is clipped.
+    """Blank a square at a random position of each image, clipped to the image.
 
     Example:
         >>> blanked = Cutout(4)(torch.ones(2, 3, 8, 8), np.random.default_rng(0)) == 0
@@ -249,16 +249,13 @@ class RandomErasing(_Settings):
         return _blank(images, left, top, left + w, top + h, self.value)
 
 
-Mixing = CutMix | RICAP | Mixup
-
-
 def _blank(
     images: Tensor, left: np.ndarray, top: np.ndarray, right: np.ndarray, bottom: np.ndarray, value: float
 ) -> Tensor:
     def between(low: np.ndarray, high: np.ndarray, size: int) -> Tensor:
-        places = torch.arange(size, device=images.device)
+        positions = torch.arange(size, device=images.device)
         low_, high_ = (torch.as_tensor(edge, device=images.device)[:, None] for edge in (low, high))
-        return (places >= low_) & (places < high_)
+        return (positions >= low_) & (positions < high_)
 
     rows, columns = between(top, bottom, images.shape[2]), between(left, right, images.shape[3])
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], value)

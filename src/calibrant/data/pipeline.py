@@ -1,7 +1,7 @@
-"""From a data set to training batches: decode, augment, and say how much of each crop its objects fill.
+"""From a data set to training batches: decode, augment, and compute how much of each crop its objects fill.
 
-A sample's randomness depends on (seed, epoch, index) alone, not on workers or on what was read before, so that a run
-can be taken up in the middle of an epoch. Objectness is computed once per batch from the views' rectangles.
+The random numbers of a sample depend on (seed, epoch, index) alone, not on workers or on what was read before, so that
+a run can resume in the middle of an epoch. Objectness is computed once per batch from the views' rectangles.
 """
 
 from __future__ import annotations
@@ -40,24 +40,23 @@ _FILTERS: dict[Resampling, Image.Resampling] = {
 
 
 class Pipeline(torch.utils.data.Dataset[Batch]):
-    """Samples of a data set as a model takes them, read batch by batch.
+    """Reads a data set batch by batch, as a model takes it.
 
     Args:
-        dataset: What to read.
+        dataset: The data set.
         steps: The chain of `calibrant.data.transforms` for images; it must end in one size.
         colouring: Changes the colours of each image after rendering.
         seed: Seed of all randomness.
-        context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
-            where they are.
+        context_rate: The probability that an image is shown with all its objects covered (ALS uses 0.15); needs boxes.
         fill: The colour of covered objects; the data set's mean pixel if None.
-        padding: The colour of padding, or ``"edge"``: the nearest visible pixel again (torchvision's
-            ``padding_mode="edge"``, Keras' ``fill_mode="nearest"``). Masks have their ignore_index there either way.
+        padding: The colour of padding, or ``"edge"`` to repeat the nearest visible pixel (torchvision's
+            ``padding_mode="edge"``, Keras' ``fill_mode="nearest"``). Masks are padded with ignore_index.
         resampling: How images are scaled, ``"bilinear"`` or ``"bicubic"``; masks take the nearest pixel.
         channels: 3, or 1 for grey (PIL's ``"L"``), after the colouring.
         reading: As for `objectness`.
         on_error: ``"skip"`` leaves unreadable samples out of their batch and lists them in ``batch.skipped``.
-        filled_up: Images of a batch may differ in size: each lies in the upper left corner, and zeros fill it up to the
-            largest. ``batch.views`` has their sizes.
+        filled_up: Images of a batch may differ in size: each is padded with zeros at the right and below.
+            ``batch.views`` has their sizes.
 
     Example:
         >>> from calibrant.data import Boxes, ImageArray, RandomFlip, RandomResizedCrop
@@ -107,7 +106,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int | tuple[int, int]]) -> Batch:
-        """A batch by positions, or by (epoch, position) as `Batches` gives them; what a DataLoader calls."""
+        """A batch by positions, or by (epoch, position) as in `Batches`; called by a DataLoader."""
         return self._batch([index if isinstance(index, tuple) else (0, int(index)) for index in indices])
 
     def batch(self, indices: Sequence[int], epoch: int = 0) -> Batch:
@@ -117,8 +116,8 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
     def loader(self, batches: Batches, workers: int = 0, **options: Any) -> torch.utils.data.DataLoader[Any]:
         """A DataLoader that gives a `Batch` for each of ``batches``.
 
-        Worker processes read two batches each ahead of the one that is asked for, with one torch thread each: that is
-        PyTorch's default, and ``prefetch_factor`` among the options changes it.
+        Worker processes read two batches ahead each, with one torch thread each: PyTorch's default, which the option
+        ``prefetch_factor`` changes.
         """
         return _Loader(
             self,
@@ -134,39 +133,39 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             return self._rows([index for _, index in pairs])
         if (batch := self._batch_at_once(pairs)) is not None:
             return batch
-        rows, shots, skipped = [], [], []
+        rows, images, skipped = [], [], []
         for epoch, index in pairs:
             try:
-                shots.append(self._shoot(epoch, index))
+                images.append(self._render(epoch, index))
                 rows.append(index)
             except (UnreadableError, OSError) as error:
                 if self.on_error == "raise":
                     raise
                 skipped.append((self.dataset.ids[index], str(error)))
-        views = tuple(shot.view for shot in shots)
-        covered = np.array([shot.covered for shot in shots], dtype=bool)
+        views = tuple(image.view for image in images)
+        covered = np.array([image.covered for image in images], dtype=bool)
         batch = self._columns(np.array(rows, dtype=np.int64), covered, views)
-        masks = None if self.dataset.masks is None else _stacked([shot.mask for shot in shots], (0, 0, 0)).long()
-        pixels = [shot.pixels for shot in shots]
-        inputs = _stacked(_filled_up(pixels) if self.filled_up else pixels, (0, 0, 0, self.channels))
+        masks = None if self.dataset.masks is None else _stack([image.mask for image in images], (0, 0, 0)).long()
+        pixels = [image.pixels for image in images]
+        inputs = _stack(_fill_up(pixels) if self.filled_up else pixels, (0, 0, 0, self.channels))
         inputs = inputs.permute(0, 3, 1, 2)
         return dataclasses.replace(batch, inputs=inputs, masks=masks, skipped=tuple(skipped))
 
     @functools.cached_property
     def _can_batch_at_once(self) -> bool:
-        """Whether images lie in an array and are only cut, padded and flipped."""
+        """Whether the images are in one array and are only cropped, padded and flipped."""
         data = self.dataset
         return (
             self.colouring is None
             and not self.context_rate
             and data.masks is None
-            and type(data.inputs) is ImageArray  # not a kind of its own, which may open images otherwise
-            and not (data.inputs.pixels.ndim == 3 and isinstance(self.padding, tuple))  # colours around grey
+            and type(data.inputs) is ImageArray  # not a subclass, which may open images differently
+            and not (data.inputs.pixels.ndim == 3 and isinstance(self.padding, tuple))  # coloured padding of grey
             and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
         )
 
     def _batch_at_once(self, pairs: list[tuple[int, int]]) -> Batch | None:
-        """A batch without a call per sample, the same as with them; None if it takes them."""
+        """The same batch without a call per sample; None if that is not possible."""
         if not pairs or not self._can_batch_at_once:
             return None
         source = self.dataset.inputs
@@ -186,7 +185,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         batch = self._columns(rows, np.zeros(len(rows), dtype=bool), views)
         return dataclasses.replace(batch, inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2))
 
-    def _shoot(self, epoch: int, index: int) -> _Shot:
+    def _render(self, epoch: int, index: int) -> _RenderedImage:
         """Draw a view of one image and render it."""
         data, images = self.dataset, cast(Any, self.dataset.inputs)
         random = sample_generator(self.seed, epoch, index)
@@ -202,7 +201,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)
         else:
             image = images.open(index, draft)
-        view = views[0] if views else draw_view(self.steps, image.size, random)  # a source without headers to look at
+        view = views[0] if views else draw_view(self.steps, image.size, random)  # the source has no headers to look at
         pixels = render(image, view, self.padding, _FILTERS[self.resampling])
         if self.colouring is not None:
             coloured = self.colouring(torch.from_numpy(pixels.copy()).permute(2, 0, 1), random)
@@ -213,7 +212,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         if data.masks is not None:
             outside = 255 if data.ignore_index is None else data.ignore_index
             mask = render(data.masks[index], view, outside, Image.Resampling.NEAREST)
-        return _Shot(pixels, view, covered, mask)
+        return _RenderedImage(pixels, view, covered, mask)
 
     def _rows(self, indices: list[int]) -> Batch:
         if self.dataset.kind == "text":
@@ -228,7 +227,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
     def _columns(
         self, rows: NDArray[np.int64], covered: NDArray[np.bool_] | None = None, views: Sequence[View] = ()
     ) -> Batch:
-        """A batch without its inputs; ``covered`` marks the images whose objects were just covered."""
+        """A batch without its inputs; ``covered`` marks images whose objects are covered."""
         data = self.dataset
         batch = Batch(
             torch.empty(0),
@@ -249,7 +248,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
     def _objects(
         self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
     ) -> tuple[Boxes | None, Tensor | None]:
-        """The boxes that are still in sight, and how much of each view they fill."""
+        """The boxes that are still visible, and how much of each view they fill."""
         data = self.dataset
         if data.boxes is None:
             return None, None
@@ -275,7 +274,7 @@ class _Loader(torch.utils.data.DataLoader[Any]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Shot(NamedTuple):
+class _RenderedImage(NamedTuple):
     """One image as its view shows it."""
 
     pixels: NDArray[np.uint8]
@@ -284,14 +283,14 @@ class _Shot(NamedTuple):
     mask: NDArray[np.uint8] | None
 
 
-def _filled_up(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-    """Images [H, W, C] of one size, with zeros to the right and below."""
+def _fill_up(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Pad images [H, W, C] to one size, with zeros to the right and below."""
     height, width = (max((image.shape[side] for image in images), default=0) for side in (0, 1))
     return [np.pad(i, ((0, height - i.shape[0]), (0, width - i.shape[1]), (0, 0))) for i in images]
 
 
-def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
-    """One tensor, of the shape ``empty`` if there are no arrays; an error says what to do if the sizes differ."""
+def _stack(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
+    """Stack arrays of the same shape as one tensor, which has the shape ``empty`` if there are none."""
     if not arrays:
         return torch.zeros(empty, dtype=torch.uint8)
     if len({array.shape for array in arrays}) > 1:
@@ -304,7 +303,7 @@ def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """In a worker: Ctrl-C reaches every process of a terminal, and it is the main one's to answer."""
+    """In a worker: Ctrl-C reaches every process of a terminal, and the main one handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

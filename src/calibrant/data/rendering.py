@@ -1,13 +1,13 @@
-"""From views to pixels: one image at a time, or a batch of images that lie in one array.
+"""From views to pixels: one image at a time, or a batch of images in one array.
 
-A batch at a time, without a Python call per sample, is bit for bit what `transforms.draw_view` and `render` give sample
-by sample: the random numbers of each sample are those of `sample_generator`, computed for all of them at once, and the
-steps are those that move whole pixels. Steps that resample (a crop of random size, a resize) go sample by sample.
+A batch rendered at once, without a Python call per sample, is bit for bit what `transforms.draw_view` and `render` give
+for each sample: the random numbers are those of `sample_generator`, computed for all samples together. Only steps that
+move whole pixels are done this way; steps that resample (a crop of random size, a resize) go sample by sample.
 
-NumPy's Philox [Salmon2011] is four words of a counter through ten rounds of two multiplications under a key; a sample's
-counter is (n, 0, epoch, index) with n from 1 on. Of each 64-bit word, `Generator.integers` takes the lower half and
-then the upper one, and multiplies it by the size of the range (Lemire's method); in one of some 10^8 draws a number
-must be drawn again, and such a batch goes sample by sample. `Generator.random` takes a whole word.
+NumPy's Philox [Salmon2011] passes a counter of four words through ten rounds of two multiplications under a key; a
+sample's counter is (n, 0, epoch, index) with n from 1 on. Of each 64-bit word, `Generator.integers` takes the lower
+half and then the upper one, and multiplies it by the size of the range (Lemire's method). Once in about 10^8 draws a
+number must be drawn again, and then the batch goes sample by sample. `Generator.random` takes a whole word.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from calibrant.data.transforms import CentreCrop, Edge, Pad, RandomCrop, RandomF
 
 Words = NDArray[np.uint64]
 
-#: A JPEG is decoded at 1/2, 1/4 or 1/8 of its size only while this many of its pixels remain for one of the view's.
+#: A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if this many of its pixels per side remain for each of the view.
 _SPARE = 2.0
 _WORD = 2**64 - 1
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
-_STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)  # what is added to the key after each round
+_STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)  # added to the key after each round
 
 
 def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
-    """For ``open``: let a JPEG be decoded at a fraction of its size if the view keeps `_SPARE` pixels per pixel."""
+    """A draft for ``open`` that decodes a JPEG at a fraction of its size, if `_SPARE` allows it."""
 
     def draft(image: Image.Image) -> None:
         scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
@@ -54,9 +54,9 @@ def render(
     """The pixels of a view, uint8 [height, width] or [height, width, channels].
 
     Args:
-        image: Decoded, at the size the view was drawn for or smaller (`smaller_decoding`).
-        view: What to show.
-        fill: The colour of padding, or ``"edge"``: the nearest visible pixel again.
+        image: The decoded image, at the view's image size or smaller (`smaller_decoding`).
+        view: The view to render.
+        fill: The colour of padding, or ``"edge"`` to repeat the nearest visible pixel.
         resample: NEAREST for label masks.
     """
     sx, sy = image.width / view.image_width, image.height / view.image_height
@@ -89,7 +89,7 @@ def _pad_by_colour(
     fill: int | tuple[int, ...],
     resample: Image.Resampling,
 ) -> Image.Image:
-    """The part of the view inside the window, pasted at its place (to the nearest pixel) on the fill colour."""
+    """The visible part of the view, pasted at its position (to the nearest pixel) on the fill colour."""
     bands = len(image.getbands())
     canvas = Image.new(image.mode, size, (fill,) * bands if isinstance(fill, int) and bands > 1 else fill)
     if image.mode == "P" and (palette := image.getpalette()) is not None:
@@ -104,7 +104,7 @@ def _pad_by_colour(
 def _pad_by_edge(
     image: Image.Image, box: Rectangle, window: Rectangle, size: tuple[int, int], resample: Image.Resampling
 ) -> NDArray[np.uint8]:
-    """The part of the view inside the window, at its place (to the nearest pixel), its borders repeated around it."""
+    """The visible part of the view at its position (to the nearest pixel), with its borders repeated around it."""
     x1, x2, left, right = _overlap_or_nearest(box[0], box[2], window[0], window[2], size[0], image.width)
     y1, y2, top, bottom = _overlap_or_nearest(box[1], box[3], window[1], window[3], size[1], image.height)
     inner = np.asarray(_cut(image, (x1, y1, x2, y2), (right - left, bottom - top), resample))
@@ -113,7 +113,7 @@ def _pad_by_edge(
 
 
 def _overlap(start: float, end: float, low: float, high: float, pixels: int) -> tuple[float, float, int, int]:
-    """Along one side, what of a view (start..end) lies in the window (low..high), and on which of the view's pixels."""
+    """Along one side, the part of a view (start..end) in the window (low..high), and its pixels of the view."""
     first, last = max(start, low), min(end, high)
     scale = pixels / (end - start)
     return first, last, round((first - start) * scale), round((last - start) * scale)
@@ -122,7 +122,7 @@ def _overlap(start: float, end: float, low: float, high: float, pixels: int) -> 
 def _overlap_or_nearest(
     start: float, end: float, low: float, high: float, pixels: int, extent: int
 ) -> tuple[float, float, int, int]:
-    """As `_overlap`; where the view shows nothing of the window, the nearest pixel of it, which is then repeated."""
+    """As `_overlap`; if the view shows nothing of the window, the nearest pixel of it, which is then repeated."""
     overlap = _overlap(start, end, low, high, pixels)
     if overlap[2] < overlap[3]:
         return overlap
@@ -159,7 +159,7 @@ def objectness_of(
 
 
 def boxes_in_view(boxes: Floats, view: View) -> Floats:
-    """Boxes [B, 4] of an image in the pixels of a view, cut to what it shows; those out of sight are left out.
+    """The boxes [B, 4] of an image that a view shows, in its pixels, clipped to the visible part.
 
     Example:
         >>> from calibrant.data import draw_view
@@ -171,27 +171,58 @@ def boxes_in_view(boxes: Floats, view: View) -> Floats:
     low = np.maximum(view.crop[:2], (left, top))
     high = np.minimum(view.crop[2:], (right, bottom))
     corners = np.clip(boxes, np.tile(low, 2), np.tile(np.maximum(high, low), 2))
-    corners = corners[(corners[:, 2:] > corners[:, :2]).all(1)]
-    scale = view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)
-    corners = (corners - np.tile(view.crop[:2], 2)) * np.tile(scale, 2)
+    return image_to_view(corners[(corners[:, 2:] > corners[:, :2]).all(1)], view)
+
+
+def image_to_view(corners: Floats, view: View) -> Floats:
+    """Boxes [B, 4] of an image in the pixels of a view, clipped to what it shows.
+
+    Example:
+        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
+        >>> image_to_view(np.array([[1.0, 2.0, 5.0, 6.0]]), view).tolist()
+        [[30.0, 4.0, 38.0, 12.0]]
+    """
+    offset, scale = _geometry(view)
+    points = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
     if view.flipped:
-        corners[:, [0, 2]] = view.width - corners[:, [2, 0]]
-    return corners
+        points[:, :, 0] = view.width - points[:, ::-1, 0]
+    return np.clip(points, 0, (view.width, view.height)).reshape(-1, 4)
+
+
+def view_to_image(corners: Floats, view: View) -> Floats:
+    """Boxes [B, 4] of a view in the pixels of its image, clipped to the image.
+
+    Example:
+        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
+        >>> view_to_image(np.array([[30.0, 4.0, 38.0, 12.0]]), view).tolist()
+        [[1.0, 2.0, 5.0, 6.0]]
+    """
+    offset, scale = _geometry(view)
+    points = np.array(corners, dtype=np.float64).reshape(-1, 2, 2)
+    if view.flipped:
+        points[:, :, 0] = view.width - points[:, ::-1, 0]
+    return np.clip(points / scale + offset, 0, view.image_size).reshape(-1, 4)
+
+
+def _geometry(view: View) -> tuple[Floats, Floats]:
+    """The corner of the image at which a view begins, and the scale from image to view."""
+    x1, y1, x2, y2 = view.crop
+    return np.array([x1, y1]), np.array([view.width / (x2 - x1), view.height / (y2 - y1)])
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
+    """The random stream of one sample in one epoch: counter-based, and cheap to create."""
     counter = np.array([0, 0, epoch & _WORD, index & _WORD], dtype=np.uint64)
     key = np.array([seed & _WORD, (seed >> 64) & _WORD], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 class AgainError(Exception):
-    """A random number of a sample must be drawn again, which depends on the sample."""
+    """A batch cannot be rendered at once: its samples have to be rendered one by one."""
 
 
 class Randomness:
-    """The random numbers of several samples, as many at a time."""
+    """The random streams of several samples, read together."""
 
     def __init__(self, seed: int, epochs: Words, indices: Words) -> None:
         self.key, self.epochs, self.indices = seed, epochs, indices
@@ -251,7 +282,7 @@ def _product(factor: np.uint64, values: Words) -> tuple[Words, Words]:
 
 @dataclass(frozen=True, eq=False)
 class Views(Sequence[View]):
-    """`View` of several images, column by column; those of single images are made when they are asked for.
+    """The views of several images, as columns; an item is the `View` of one image.
 
     Attributes:
         box: [n, 4]: x1, y1, x2, y2.
@@ -269,7 +300,7 @@ class Views(Sequence[View]):
 
     @classmethod
     def whole(cls, number: int, width: int, height: int) -> Views:
-        """The images as they are."""
+        """The unchanged images."""
         box = np.tile(np.array([0.0, 0.0, width, height]), (number, 1))
         return cls(box, (width, height), np.zeros(number, dtype=bool), (width, height), box)
 
@@ -284,24 +315,24 @@ class Views(Sequence[View]):
         return View(x1, y1, x2, y2, *self.size, bool(self.flipped[index]), *self.image_size, (left, top, right, bottom))
 
     def part(self, left: Any, top: Any, size: tuple[int, int]) -> Views:
-        """A part of each, whose corners are given in output pixels: `View.part`, at the same scale."""
+        """A part of each view, at the same scale: `View.part` with corners in output pixels."""
         w, h = size
         left = np.where(self.flipped, self.size[0] - left - w, left)
         low, high = self.window[:, :2], self.window[:, 2:]
         start, end = self.box[:, :2], self.box[:, 2:]
         if ((high <= low) | (end <= low) | (start >= high)).any():
-            raise AgainError  # nothing can be seen along a side: `View.part` knows what is repeated then
+            raise AgainError  # nothing is visible along a side, a case that `View.part` handles
         window = np.concatenate([np.maximum(low, start), np.minimum(high, end)], axis=1)
         x, y = self.box[:, 0] + left, self.box[:, 1] + top
         return replace(self, box=np.stack([x, y, x + w, y + h], axis=1), size=size, window=window)
 
     def padded(self, pixels: int) -> Views:
-        """So many pixels more on every side."""
+        """Pad every side by this many pixels."""
         return self.part(-pixels, -pixels, (self.size[0] + 2 * pixels, self.size[1] + 2 * pixels))
 
 
 def moves_whole_pixels(steps: Sequence[Step], width: int, height: int) -> bool:
-    """Whether a chain of steps does nothing to images of a size but cut, pad and flip them."""
+    """Whether a chain of steps only crops, pads and flips images of a size."""
     for step in steps:
         if isinstance(step, RandomCrop | CentreCrop):
             padding = 2 * step.padding if isinstance(step, RandomCrop) else 0
@@ -319,7 +350,7 @@ def moves_whole_pixels(steps: Sequence[Step], width: int, height: int) -> bool:
 
 
 def draw_views(steps: Sequence[Step], number: int, size: tuple[int, int], random: Randomness) -> Views:
-    """`transforms.draw_view` for several images of one size, by steps that move whole pixels."""
+    """`draw_view` for several images of one size, by steps that move whole pixels."""
     views = Views.whole(number, *size)
     for step in steps:
         if isinstance(step, RandomFlip):
@@ -348,8 +379,8 @@ def render_views(
     x = np.where(views.flipped[:, None], x[:, ::-1], x)
     left, top, right, bottom = views.window.astype(np.int64).T[:, :, None]
     visible_x, visible_y = np.clip(x, left, right - 1), np.clip(y, top, bottom - 1)
-    places = (rows[:, None] * image_height + visible_y)[:, :, None] * image_width + visible_x[:, None, :]
-    out = pixels.reshape(-1, *pixels.shape[3:])[places]
+    indices = (rows[:, None] * image_height + visible_y)[:, :, None] * image_width + visible_x[:, None, :]
+    out = pixels.reshape(-1, *pixels.shape[3:])[indices]
     if fill != "edge":
         outside = (visible_y != y)[:, :, None] | (visible_x != x)[:, None, :]
         if outside.any():
@@ -358,6 +389,6 @@ def render_views(
 
 
 def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """RGB images [..., 3] in grey [...]: PIL's ``"L"``."""
+    """RGB images [..., 3] as grey [...]: PIL's ``"L"``."""
     wide = pixels.astype(np.uint32)
     return ((wide[..., 0] * 19595 + wide[..., 1] * 38470 + wide[..., 2] * 7471 + 0x8000) >> 16).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Where a data set's inputs come from: image files, arrays, text files. Nothing is read before it is asked for."""
+"""Sources of a data set's inputs: image files, arrays, text files. Inputs are read on demand."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.boxes import Integers
-from calibrant.data.files import MAX_PIXELS, decoded, eight_bit, opened_image, read_bytes
+from calibrant.data.files import MAX_PIXELS, decode, eight_bit, opened_image, read_bytes
 
 Kind = Literal["image", "text", "array"]
-#: May look at an image's header before it is decoded, and ask for a smaller decoding.
+#: Called with an image before it is decoded; may ask for a smaller decoding.
 Draft = Callable[[Image.Image], object]
 #: Width and height of an image, and PIL's mode.
 Header = tuple[tuple[int, int], str]
 
 
 class Inputs(Protocol):
-    """The inputs (or the masks) of N samples; those of the kind ``"image"`` also have ``header`` and ``open``."""
+    """The inputs or masks of N samples; those of kind ``"image"`` also have ``header`` and ``open``."""
 
     @property
     def kind(self) -> Kind:
@@ -36,7 +36,7 @@ class Inputs(Protocol):
         """Some of the samples, in the order of ``indices``."""
 
     def where(self, index: int) -> str:
-        """What to call a sample in a message: its path, or its place."""
+        """Names a sample in messages: its path, or its position."""
 
 
 class _Files:
@@ -63,7 +63,7 @@ class _Files:
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles(_Files):
-    """Images in files, decoded when asked for: RGB, or as stored with ``mode=None`` (label masks)."""
+    """Images in files, decoded on demand: RGB, or as stored with ``mode=None`` (label masks)."""
 
     root: Path
     names: tuple[str, ...]
@@ -81,24 +81,24 @@ class ImageFiles(_Files):
             return image.size, image.mode
 
     def open(self, index: int, draft: Draft | None = None) -> Image.Image:
-        """The image; ``draft`` may look at its header first and ask for a smaller decoding."""
+        """Decode the image; ``draft`` is called before."""
         with opened_image(self.path(index), self.max_pixels) as image:
             try:
                 if draft is not None:
                     draft(image)
             except Exception as error:
-                mistake = error  # the caller's: the image must not be called broken for it
+                draft_error = error  # not raised here, where it would count as a broken image
             else:
                 image.load()
                 if self.mode is None or image.mode == self.mode:
                     return image
                 return eight_bit(image, self.path(index)).convert(self.mode)
-        raise mistake
+        raise draft_error
 
 
 @dataclass(frozen=True, eq=False)
 class TextFiles(_Files):
-    """Texts in files: UTF-8, and latin-1 where they are not."""
+    """Texts in files: UTF-8, or else latin-1."""
 
     root: Path
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class TextFiles(_Files):
     kind: ClassVar[Kind] = "text"
 
     def __getitem__(self, index: int) -> str:
-        return decoded(read_bytes(self.path(index)))[0]
+        return decode(read_bytes(self.path(index)))[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ class Joined:
 
     @property
     def kind(self) -> Kind:
-        """That of the parts."""
+        """The kind of the parts."""
         return self.parts[0].kind
 
     @classmethod
@@ -222,7 +222,7 @@ class Joined:
         return Joined(self.parts, self.positions[indices])
 
     def where(self, index: int) -> str:
-        """The name that its part gives to a sample."""
+        """The name of the sample in its part."""
         source, row = self._locate(index)
         return source.where(row)
 
@@ -238,7 +238,7 @@ class Joined:
 
 
 def join(first: Inputs, second: Inputs) -> Inputs:
-    """The samples of both; images of one size that lie in arrays stay an array, which is read without a call each."""
+    """The samples of both; image arrays of one size stay one array, which is read without a call per image."""
     if type(first) is ImageArray and type(second) is ImageArray and first.pixels.shape[1:] == second.pixels.shape[1:]:
         name = "+".join(dict.fromkeys((first.name, second.name)))
         return ImageArray(np.concatenate([first.pixels, second.pixels]), name)

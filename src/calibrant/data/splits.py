@@ -1,7 +1,7 @@
 """Splits by id: deterministic, independent of the order of files, and never overlapping.
 
-A sample's place in a split follows from a keyed hash of its id, so that the same id lands on the same side on every
-machine, and adding samples moves few others.
+A keyed hash of its id decides the split of a sample, so that an id is in the same split on every machine, and adding
+samples moves few others.
 
 The papers' hold-outs, as ``hold_out`` takes them:
 
@@ -40,10 +40,10 @@ def hold_out(
     per_class: int | None = None,
     seed: int = 0,
 ) -> tuple[Dataset, Dataset]:
-    """Split off a validation set: one of a fraction, a count, or a count of every class.
+    """Split off a validation set: a fraction, a count, or a count per class.
 
     Returns:
-        What stays, and what is held out; both in the order of the data set.
+        The remaining and the held-out samples, both in the order of the data set.
 
     Example:
         >>> from calibrant.data import Rows
@@ -66,8 +66,8 @@ def hold_out(
     if per_class is not None:
         short = [(n, name) for n, name in zip(dataset.counts, dataset.classes, strict=True) if 0 <= n <= per_class]
         if per_class < 1 or short:
-            what = f"class {short[0][1]!r} has {short[0][0]}" if short else f"{per_class} is below 1"
-            raise ValueError(f"{dataset.title}: {per_class} samples of every class were asked for, and {what}")
+            reason = f"class {short[0][1]!r} has {short[0][0]}" if short else f"{per_class} is below 1"
+            raise ValueError(f"{dataset.title}: {per_class} samples of every class were asked for, and {reason}")
         labels = dataset.labels[order]
         rows = np.concatenate([order[labels == k][:per_class] for k in range(len(dataset.classes))])
     else:
@@ -133,13 +133,12 @@ def disjoint(*datasets: Dataset) -> None:
     for dataset in datasets:
         for name in dataset.ids:
             if name in owner:
-                both = f"in {owner[name]} and in {dataset.title}"
-                raise ValueError(f"the id {name!r} is {both}: splits must not overlap")
+                raise ValueError(f"the id {name!r} is in {owner[name]} and in {dataset.title}: splits must not overlap")
         owner.update(dict.fromkeys(dataset.ids, dataset.title))
 
 
 def _order(ids: tuple[str, ...], seed: int) -> Integers:
-    """All positions in the order of their ids' keyed hashes."""
+    """All positions, ordered by the keyed hashes of their ids."""
     key = f"calibrant split {seed}".encode()
     digests = [
         hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key, digest_size=16).digest() for name in ids

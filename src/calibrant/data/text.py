@@ -1,7 +1,7 @@
-"""Texts as rows of numbers: words, a vocabulary, and word vectors from a file [GloVe's format].
+"""Texts as rows of numbers: words, a vocabulary, and word vectors from a file in GloVe's format.
 
-A word is a run of letters and digits, in lower case, with apostrophes inside it: ``don't`` is one word. Index 0 fills
-up short texts, index 1 stands for words that the vocabulary does not have.
+A word is a run of letters and digits, in lower case, with apostrophes inside it: ``don't`` is one word. Index 0 pads
+short texts, index 1 stands for words outside the vocabulary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from calibrant.data.sources import Rows
 
 PAD, UNKNOWN = "<pad>", "<unk>"
 
-#: Which words of a long text are taken, and what becomes of words that the vocabulary does not have.
+#: Which words of a long text are taken, and how words outside the vocabulary are treated.
 Side = Literal["first", "last"]
 Unknown = Literal["token", "drop"]
 
@@ -67,12 +67,12 @@ class Vocabulary:
 
     @classmethod
     def build(cls, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> Vocabulary:
-        """The most frequent words of some texts (the training texts), equally frequent ones by the alphabet.
+        """The most frequent words of the training texts, equally frequent ones in alphabetical order.
 
         Args:
             texts: Where the words come from.
-            size: How many entries at most, with ``<pad>`` and ``<unk>``; all if left out.
-            min_count: How often a word must occur to be taken.
+            size: Largest number of entries, including ``<pad>`` and ``<unk>``; all words if left out.
+            min_count: How often a word must occur.
         """
         if size is not None and size < 2:
             raise ValueError(f"a vocabulary has at least the 2 entries {PAD} and {UNKNOWN}, and size is {size}")
@@ -97,11 +97,10 @@ class Vocabulary:
 
         Args:
             text: The text.
-            length: How many words.
-            side: ``"first"``: its first words, and ``<pad>`` at the end of a shorter text; ``"last"``: its last words,
-                and ``<pad>`` in front, as Keras' pad_sequences has it.
-            unknown: Words that the vocabulary does not have: ``"token"``: they are ``<unk>``; ``"drop"``: they are left
-                out, and do not count.
+            length: Number of words.
+            side: ``"first"`` takes the first words, and pads a shorter text at its end; ``"last"`` takes the last
+                words, and pads in front, as Keras' pad_sequences.
+            unknown: Words outside the vocabulary become ``<unk>`` with ``"token"``, and are left out with ``"drop"``.
         """
         result = np.zeros(whole("length", length, 1), dtype=np.int64)
         ids = [self.index.get(word, 1) for word in tokens(text)]
@@ -144,18 +143,17 @@ class Vectors(NamedTuple):
 def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, seed: int = 0) -> Vectors:
     """Word vectors from a text file: a word and D numbers per line, separated by single spaces (GloVe's format).
 
-    The file is read as a stream; of a word that occurs twice the first line counts. ``<pad>`` is zero; words that the
-    file does not have, and ``<unk>``, are drawn from a normal distribution with the standard deviation of the vectors
-    found.
+    The file is read as a stream; of a repeated word the first line counts. ``<pad>`` is zero; words missing from the
+    file, and ``<unk>``, are drawn from a normal distribution with the standard deviation of the vectors read.
 
     Args:
         path: The file, unpacked.
         vocabulary: The words to look for.
-        dimensions: D; the file must have it.
-        seed: Seed of the vectors that are drawn.
+        dimensions: D, which must be that of the file.
+        seed: Seed of the drawn vectors.
 
     Raises:
-        ValueError: A line with more or fewer numbers, or with something that is not a finite number; it names the line.
+        ValueError: A line has more or fewer numbers, or something that is not a finite number.
     """
     path = Path(path)
     indices = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
@@ -209,12 +207,12 @@ def _floats(fields: list[bytes], path: Path, number: int) -> list[float]:
 def encoded(
     dataset: Dataset, vocabulary: Vocabulary, length: int, *, side: Side = "first", unknown: Unknown = "token"
 ) -> Dataset:
-    """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now.
+    """The data set with its texts as rows of word indices, int64 [N, length]; all texts are read now.
 
     Args:
         dataset: A data set of texts.
-        vocabulary: The words, of the training texts.
-        length: Number of words of a row.
+        vocabulary: The vocabulary of the training texts.
+        length: Words per row.
         side: As in `Vocabulary.encode`.
         unknown: As in `Vocabulary.encode`.
     """

@@ -1,13 +1,12 @@
-"""Augmentation by carrying a rectangle: which part of an image is seen, at which size, mirrored or not; and colours.
+"""Augmentation as one rectangle: which part of an image is shown, at which size, mirrored or not; and colours.
 
 A chain of crops, flips, resizes and paddings is drawn from the image's size alone and folds into one `View`. The image
 is then rendered once (`calibrant.data.rendering`), and the share of the view that objects fill follows from the same
 rectangle (`calibrant.data.boxes.objectness`), without a mask.
 
-The steps follow torchvision.transforms in meaning and defaults, but for sizes, which are (width, height) as everywhere
-here. Each draws from the generator it is given, so that a sample's view depends on nothing but its seed. A resize
-followed by a centre crop is rendered as one resize of the cropped part, which differs from the two in turn only in how
-the filter meets the edge.
+The steps follow torchvision.transforms in meaning and defaults, except that sizes are (width, height). Each draws from
+the given generator, so that a view depends on its seed alone. A resize followed by a centre crop is rendered as one
+resize of the cropped part, which differs only in how the filter treats the edge.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch import Tensor
 from calibrant import _torchvision
 from calibrant._validation import choice, number_in, whole
 
-#: Which side a `Resize` to one number is about.
+#: The side that a `Resize` to one number sets.
 Side = Literal["shorter", "longer"]
 #: How images are scaled.
 Resampling = Literal["bilinear", "bicubic"]
@@ -35,16 +34,16 @@ Rectangle = tuple[float, float, float, float]
 
 
 class View(NamedTuple):
-    """A rectangle of the image, the size at which it is seen, and whether it is mirrored.
+    """A rectangle of the image, the size at which it is shown, and whether it is mirrored.
 
     Attributes:
         x1, y1, x2, y2: In pixels of the image.
         width, height: Size of the output, in pixels.
         flipped: Left and right exchanged.
         image_width, image_height: Size of the image.
-        window: The part of the image that can be seen, x1, y1, x2, y2; around it lies padding. It is the whole image
-            until padding follows a crop. Where nothing can be seen along a side, its end is not above its start, and
-            says where the pixel begins that was nearest: what padding by ``"edge"`` repeats.
+        window: The visible part of the image, x1, y1, x2, y2, around which there is padding: the whole image, unless
+            padding follows a crop. If nothing is visible along a side, its end is not above its start, and is where the
+            nearest pixel begins, which padding by ``"edge"`` repeats.
     """
 
     x1: float
@@ -60,7 +59,7 @@ class View(NamedTuple):
 
     @classmethod
     def whole(cls, width: int, height: int) -> View:
-        """The image as it is."""
+        """The unchanged image."""
         image = (0.0, 0.0, float(width), float(height))
         return cls(*image, width, height, False, width, height, image)
 
@@ -75,11 +74,11 @@ class View(NamedTuple):
         return self.image_width, self.image_height
 
     def part(self, left: float, top: float, right: float, bottom: float, width: int, height: int) -> View:
-        """A part of this view, given in its own (output) pixels; ``width`` and ``height`` are the new output's."""
+        """A part of this view, given in its output pixels; ``width`` and ``height`` are those of the new output."""
         if self.flipped:
             left, right = self.width - right, self.width - left
         across, down = (self.x2 - self.x1) / self.width, (self.y2 - self.y1) / self.height
-        # What this view does not show, no part of it shows: a later padding meets this edge, not the image's.
+        # No part shows more than this view: later padding begins at its edge, not at the image's.
         x1, x2 = _visible(self.window[0], self.window[2], self.x1, self.x2, across)
         y1, y2 = _visible(self.window[1], self.window[3], self.y1, self.y2, down)
         return self._replace(
@@ -94,7 +93,7 @@ class View(NamedTuple):
 
 
 def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
-    """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
+    """Along one side, the part of a window (low..high) that a view (start..end) shows; see `View.window` if empty."""
     if high <= low:
         return low, high
     if end <= low:
@@ -105,14 +104,14 @@ def _visible(low: float, high: float, start: float, end: float, pixel: float) ->
 
 
 class Step(Protocol):
-    """One step of a chain: takes a view, gives the next."""
+    """One step of a chain, from a view to the next."""
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
 
 
 def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Generator) -> View:
-    """The view that a chain of steps gives of an image of a size (width, height).
+    """Draw the view of an image of a size (width, height) by a chain of steps.
 
     Example:
         >>> chain = [Resize(256), CentreCrop(224)]
@@ -127,11 +126,11 @@ def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Ge
 
 @dataclass(frozen=True)
 class Resize:
-    """To a size: the shorter or the longer side if one number, else (width, height).
+    """Resize to a size: one number for the shorter or the longer side, or (width, height).
 
-    The other side is rounded down, as torchvision does it (``size`` and ``max_size``), but never below one pixel;
-    albumentations' LongestMaxSize takes the nearest, which is a pixel more at most. ``most`` bounds the longer side
-    where the shorter is given: of the two scales the smaller counts, as for detectors.
+    The other side is rounded down, as in torchvision (``size`` and ``max_size``), but never below one pixel;
+    albumentations' LongestMaxSize rounds to the nearest. ``most`` bounds the longer side if the shorter is given: the
+    smaller of the two scales is used, as for detectors.
 
     Example:
         >>> Resize(32)(View.whole(64, 128), np.random.default_rng(0))[4:6]
@@ -149,7 +148,7 @@ class Resize:
     def __post_init__(self) -> None:
         choice("side", self.side, get_args(Side))
         if self.most is not None and (not isinstance(self.size, int) or self.side != "shorter" or self.most < 1):
-            raise ValueError(f"Resize takes most, at least 1, beside the length of the shorter side, got {self.most}")
+            raise ValueError(f"Resize takes most, at least 1, with the length of the shorter side, got {self.most}")
         if not isinstance(self.size, int):
             object.__setattr__(self, "size", _pair(self.size))
             if self.side != "shorter":
@@ -175,7 +174,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Pad:
-    """So many pixels on every side."""
+    """Pad every side by this many pixels."""
 
     pixels: int
 
@@ -189,7 +188,7 @@ class Pad:
 
 
 class _Sized:
-    """A step to a size that is given as one number or as (width, height)."""
+    """A step to a size given as one number or as (width, height)."""
 
     size: int | tuple[int, int]
 
@@ -204,7 +203,7 @@ class _Sized:
 
 @dataclass(frozen=True)
 class CentreCrop(_Sized):
-    """The middle, at a size; where the view is smaller, padding fills it up."""
+    """Crop the centre; a smaller view is padded."""
 
     size: int | tuple[int, int]
 
@@ -217,7 +216,7 @@ class CentreCrop(_Sized):
 
 @dataclass(frozen=True)
 class RandomCrop(_Sized):
-    """Anywhere, at a size, after padding every side."""
+    """Crop at a random position, after padding every side."""
 
     size: int | tuple[int, int]
     padding: int = 0
@@ -236,9 +235,9 @@ class RandomCrop(_Sized):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(_Sized):
-    """A random part (area by ``scale``, aspect by ``ratio``), at a size: the crop of ImageNet training.
+    """Crop a random part (area by ``scale``, aspect by ``ratio``) and resize it, as in ImageNet training.
 
-    Ten tries, then the largest middle part whose aspect is allowed, as torchvision does it.
+    Ten tries, then the largest central part with an allowed aspect, as in torchvision.
     """
 
     size: int | tuple[int, int]
@@ -271,7 +270,7 @@ class RandomResizedCrop(_Sized):
 
 @dataclass(frozen=True)
 class RandomFlip:
-    """Left and right exchanged, with a probability."""
+    """Mirror left and right, with a probability."""
 
     probability: float = 0.5
 
@@ -299,7 +298,7 @@ def _anywhere(outer: int, inner: int, random: np.random.Generator) -> int:
 
 
 class ColourJitter:
-    """Brightness, contrast, saturation and hue changed at random, in random order, as torchvision.transforms does.
+    """Change brightness, contrast, saturation and hue at random, in random order, as torchvision.transforms does.
 
     Args:
         brightness: The factor is drawn from 1 - brightness to 1 + brightness.

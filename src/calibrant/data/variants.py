@@ -1,7 +1,7 @@
 """Masked data sets [ALS, section 4.1, A.2, Fig. 4]: one object per sample, or none.
 
-Both are made when a sample is read, so that they cost no disk; `calibrant data make-variant` writes them as a data set.
-Objects are covered by the data set's mean pixel; a box covers every pixel that it touches.
+Both are made when a sample is read; `calibrant data make-variant` writes them as a data set. Objects are covered by the
+data set's mean pixel; a box covers every pixel that it touches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from calibrant.data.sources import Draft, Header, Kind
 
 Colour = tuple[int, int, int]
 
-#: Images that `pixel_mean` looks at by default: enough for the nearest of 256 levels on any photographs.
+#: Images that `pixel_mean` reads by default: enough for the nearest of 256 levels on any photographs.
 MEAN_OF = 5000
 
 
@@ -29,7 +29,7 @@ def pixel_mean(dataset: Dataset, limit: int | None = MEAN_OF) -> Colour:
 
     Args:
         dataset: A data set of images.
-        limit: The largest number of images, evenly spread over the data set; None looks at all.
+        limit: The largest number of images to read, evenly spread over the data set; all if None.
 
     Example:
         >>> from calibrant.data import ImageArray
@@ -53,12 +53,12 @@ def pixel_mean(dataset: Dataset, limit: int | None = MEAN_OF) -> Colour:
 def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
     """One sample per annotated object, all others covered ("mask" in ALS's tables).
 
-    What lies inside the object's own box stays visible, also where another box overlaps it, so that its objectness is
-    that of its box. Boxes without area or without a class, and crowds, are covered but give no sample.
+    The object's own box stays visible even where another box overlaps it, so that its objectness is that of its box.
+    Boxes without area or without a class, and crowds, are covered but give no sample.
 
     Args:
-        dataset: With boxes.
-        fill: The colour that covers; the mean pixel if None.
+        dataset: A data set with boxes.
+        fill: Colour of covered objects; the mean pixel if None.
 
     Returns:
         A data set whose ids are ``<id>#<number of the box>`` and whose labels are the objects'.
@@ -82,15 +82,15 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
 
 
 def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
-    """Every object covered: what is left is context, which does not tell the class.
+    """Cover every object: only the context is left.
 
-    Images without boxes are left out, and images with a box without area: an object may be in sight there. Labels are
-    kept, to measure how much a classifier reads from context (ALS, Table 1); for training, ``context`` marks the
-    samples and `adaptive_targets` gives them 1/K.
+    Images without boxes, or with a box without area, are left out: an object may be visible there. Labels are kept, to
+    measure how much a classifier reads from context (ALS, Table 1); for training, ``context`` marks the samples and
+    `adaptive_targets` gives them 1/K.
 
     Args:
-        dataset: With boxes.
-        fill: The colour that covers; the mean pixel if None.
+        dataset: A data set with boxes.
+        fill: Colour of covered objects; the mean pixel if None.
     """
     boxes = need_boxes(dataset)
     rows = np.flatnonzero(can_be_covered(boxes) & (dataset.labels >= 0))
@@ -106,7 +106,7 @@ def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
 
 
 def can_be_covered(boxes: Boxes) -> NDArray[np.bool_]:
-    """Images [N] in which boxes say where all objects are: they have some, each with an area inside the image."""
+    """Which images [N] have boxes, each with an area inside the image."""
     hidden = np.zeros(len(boxes), dtype=bool)
     np.logical_or.at(hidden, boxes.owners, ~_is_visible(boxes))
     return (boxes.counts > 0) & ~hidden
@@ -118,7 +118,7 @@ def _is_visible(boxes: Boxes) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class Covered:
-    """Images whose boxes are covered, but for one per image where ``visible`` says which."""
+    """Images whose boxes are covered, except the one per image that ``visible`` names."""
 
     images: Any  # a source of images
     boxes: Boxes
@@ -155,7 +155,7 @@ class Covered:
 def open_covered(
     images: Any, index: int, boxes: Floats, fill: Colour, visible: Floats | None = None, draft: Draft | None = None
 ) -> Image.Image:
-    """Read an image and cover its boxes; what lies in the box ``visible`` stays."""
+    """Read an image and cover its boxes; the box ``visible`` stays."""
     sizes: list[tuple[int, int]] = []
 
     def look(image: Image.Image) -> None:
@@ -170,7 +170,7 @@ def open_covered(
 
 
 def cover(image: Image.Image, boxes: Floats, fill: Colour, visible: Floats | None = None) -> Image.Image:
-    """A copy of an RGB image with every pixel that a box touches painted, but for those in ``visible``.
+    """A copy of an RGB image with every pixel that a box touches painted, except those in ``visible``.
 
     Example:
         >>> grey = cover(Image.new("RGB", (4, 4)), np.array([[1.0, 1.0, 3.0, 3.0]]), (9, 9, 9))

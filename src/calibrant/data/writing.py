@@ -1,12 +1,11 @@
-"""Writing a data set of images as a folder that `calibrant.data.read` takes, and others can take as an image folder.
+"""Writing a data set of images as a folder that `calibrant.data.read` takes, and other tools as an image folder.
 
     dataset.json              name, classes, what the folder was made from, and a fingerprint of each split
     SPLIT.parquet             one row per sample: id, file, label, boxes and their labels, context, soft label
     SPLIT/CLASS/NAME.png      the images
 
-Every image is written aside and renamed, the table comes last; a run that was interrupted continues where it stopped,
-and removes what the interrupted one had half written. A folder that holds something else is refused, and so is one that
-another process is writing to.
+Every image is written aside and renamed, and the table comes last; writing continues after an interruption, and removes
+incomplete files. A folder that holds something else, or that another process is writing to, is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ImageFormat = Literal["png", "jpg"]
 
 
 class Description(BaseModel):
-    """What ``dataset.json`` says: of which data set the folder is, how it was made, and which splits it has."""
+    """The contents of ``dataset.json``: the data set of a folder, how it was made, and its splits."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -54,7 +53,7 @@ class Description(BaseModel):
     splits: dict[str, str] = {}
 
     def describes_same(self, other: Description) -> bool:
-        """Whether the two can be of one folder: they differ at most in the splits, and agree on those of both."""
+        """Whether both can describe one folder: they differ at most in splits that only one has."""
         common = self.splits.keys() & other.splits.keys()
         return self.model_dump(exclude={"splits"}) == other.model_dump(exclude={"splits"}) and all(
             self.splits[split] == other.splits[split] for split in common
@@ -62,7 +61,7 @@ class Description(BaseModel):
 
 
 def read_description(path: Path) -> Description:
-    """What a ``dataset.json`` says; whatever is wrong with it is an `UnreadableError` that names the file."""
+    """Read a ``dataset.json``; an invalid one is an `UnreadableError` that names the file."""
     try:
         description = Description.model_validate(read_json(path, MAX_TEXT, "a description of a data set"))
     except ValidationError as error:
@@ -90,10 +89,10 @@ def write_dataset(
 
     Args:
         dataset: A data set of images.
-        folder: Where; other splits may be there already, if they were made the same way.
+        folder: The folder; it may hold other splits that were made the same way.
         image_format: ``"png"`` keeps the pixels, ``"jpg"`` (quality 95) is smaller.
-        made_from: Kept in dataset.json; a folder made from something else is not touched.
-        progress: Told how many images are written.
+        made_from: Stored in dataset.json; a folder made from something else is refused.
+        progress: Called after every image.
 
     Returns:
         The table that was written.
@@ -123,7 +122,7 @@ def write_dataset(
 def check_writable(
     dataset: Dataset, folder: Path, *, image_format: str = "png", made_from: dict[str, Any] | None = None
 ) -> Description:
-    """Refuse what `write_dataset` cannot write, and a folder that is not for it; nothing is touched.
+    """Refuse what `write_dataset` cannot write, and a folder of something else; nothing is changed.
 
     Returns:
         The description that the folder will have.
@@ -133,7 +132,7 @@ def check_writable(
     if dataset.masks is not None:
         raise ValueError(f"{dataset.title}: label masks cannot be written, only labels and boxes")
     if not re.fullmatch(r"\w[\w.+-]{0,100}", dataset.split):
-        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file's")
+        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file name")
     if not len(dataset):
         raise ValueError(f"{dataset.title}: there is no sample to write")
     other = check_folder(folder, image_format)
@@ -169,7 +168,7 @@ def check_folder(folder: Path, image_format: str = "png") -> Description | None:
 
 
 def check_images(dataset: Dataset, progress: Progress = silent) -> None:
-    """Look at the header and the end of every image file, so that a broken one is found before anything is written."""
+    """Check the header and the end of every image file, to find broken ones before anything is written."""
     source = dataset.inputs
     if isinstance(source, ImageFiles):
         for i in track(range(len(source)), f"headers of {dataset.split}", len(source), progress):
@@ -178,7 +177,7 @@ def check_images(dataset: Dataset, progress: Progress = silent) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, made if it is not there; a lock on the folder itself leaves no file behind."""
+    """Lock a folder, created if missing; a lock on the folder itself leaves no file behind."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -190,7 +189,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 raise ValueError(f"{folder}: another process is writing to the folder; wait for it to end") from error
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # not empty: an interrupted run continues from what exists
+        with contextlib.suppress(OSError):  # not empty: it can be continued
             for path in missing:
                 path.rmdir()
         raise
@@ -198,21 +197,21 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _fingerprint(dataset: Dataset, images: int = 8) -> str:
-    """Tells data sets apart: ids, labels, boxes, where the images come from, and the pixels of a few of them."""
+def _fingerprint(dataset: Dataset) -> str:
+    """A hash of the ids, labels and boxes, of where the images come from, and of the pixels of eight of them."""
     digest = hashlib.blake2b(digest_size=16)
-    places = [dataset.inputs.where(i) for i in range(len(dataset))]
-    digest.update(json.dumps([dataset.ids, places]).encode())
+    sources = [dataset.inputs.where(i) for i in range(len(dataset))]
+    digest.update(json.dumps([dataset.ids, sources]).encode())
     digest.update(dataset.labels.tobytes())
     for array in (dataset.boxes.corners, dataset.boxes.offsets) if dataset.boxes is not None else ():
         digest.update(array.tobytes())
-    for i in np.unique(np.linspace(0, len(dataset) - 1, images).astype(int)) if len(dataset) else ():
+    for i in np.unique(np.linspace(0, len(dataset) - 1, 8).astype(int)) if len(dataset) else ():
         digest.update(np.asarray(dataset.inputs[i]).tobytes())
     return digest.hexdigest()
 
 
 def _file_name(dataset: Dataset, index: int, suffix: str) -> str:
-    """A path that a person can read and that no two samples share: part of it is a hash of the id."""
+    """A readable and unique path: part of it is a hash of the id."""
     label = int(dataset.labels[index])
     name = dataset.ids[index]
     short = _plain(re.sub(r"\.\w{3,4}(?=#|$)", "", name.rsplit("/", 1)[-1]))[:60]
@@ -226,7 +225,7 @@ def _plain(text: str) -> str:
 
 
 def _text(name: str) -> str:
-    """A name that a table can hold: file names need not be UTF-8."""
+    """A name as UTF-8, which file names need not be."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Object detection on the network of a finished run: what a classifier has learned, seen from another task [ALS]."""
+"""Object detectors on the networks of finished runs: how well a classifier transfers to another task [ALS]."""
 
 from calibrant._imports import needs_torch
 from calibrant.detection.backbones import Backbone, check_detection, plan_run, read_backbones

@@ -1,4 +1,4 @@
-"""Backbones of detectors: the network of a finished run, or of a file of weights, and the recipe of a run with it."""
+"""Backbones of detectors: the network of a finished run or a file of weights, and the recipe of a run on it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.models import build, split_resnet
-from calibrant.training import MODEL, RESULT, ModelSettings, Recipe, RunFolder, replaced
+from calibrant.training import MODEL, RESULT, ModelSettings, Recipe, RunFolder, replace_settings
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """What a detector starts from.
+    """The network that a detector starts from.
 
     Attributes:
-        name: In tables.
+        name: Its name in tables.
         model: The network.
-        weights: Its file.
+        weights: The file of its weights.
         fingerprint: A hash of the file.
-        data: How images were prepared for it: ``channels``, ``mean`` and ``std``; as the recipe of detection says if
-            empty.
+        data: The ``channels``, ``mean`` and ``std`` that it was trained with; if empty, those of the recipe.
     """
 
     name: str
@@ -33,17 +32,17 @@ class Backbone:
 
 
 def check_detection(recipe: Recipe, where: str) -> None:
-    """Raise unless a recipe is one of detection."""
+    """Raise unless a recipe is for detection."""
     if recipe.detection is None:
-        raise ValueError(f"{where} is not a recipe of detection: it has no [detection]; calibrant train trains it")
+        raise ValueError(f"{where} is not a recipe for detection: it has no [detection]; use calibrant train")
 
 
 def read_backbones(texts: Sequence[str], recipe: Recipe) -> dict[str, list[Backbone]]:
-    """Backbones by name, each checked; a name that is given several times has several, one for each seed in turn.
+    """Read and check backbones, by name; a repeated name has several, which the seeds take in turn.
 
     Args:
-        texts: ``NAME=PATH``: the folder of a finished run, or a file of weights for the recipe's own network.
-        recipe: A recipe of detection.
+        texts: ``NAME=PATH``: the folder of a finished run, or a file of weights for the recipe's network.
+        recipe: A recipe for detection.
     """
     backbones: dict[str, list[Backbone]] = {}
     for text in texts:
@@ -55,7 +54,7 @@ def read_backbones(texts: Sequence[str], recipe: Recipe) -> dict[str, list[Backb
 
 
 def _split(text: str, recipe: Recipe) -> tuple[str, str]:
-    """Name and path; names of the recipe's methods may have a sign of equality, as "als, beta=1" has."""
+    """Name and path; names of the recipe's methods may contain "=", as in "als, beta=1"."""
     for method in sorted(recipe.methods, key=len, reverse=True):
         if text.startswith(f"{method}=") and text != f"{method}=":
             return method, text.removeprefix(f"{method}=")
@@ -69,14 +68,14 @@ def _read(name: str, path: Path, recipe: Recipe) -> Backbone:
     data: dict[str, Any] = {}
     if path.is_dir():
         folder = RunFolder(path)
-        own = folder.recipe()
-        if own.detection is not None:
-            raise ValueError(f"{path} is a run of detection; a backbone is the run of a classifier")
+        trained = folder.recipe()
+        if trained.detection is not None:
+            raise ValueError(f"{path} is a run of a detector; a backbone is the run of a classifier")
         if not (folder / RESULT).exists() or not (folder / MODEL).exists():
             raise ValueError(f"{path}: the run is not finished; train --resume finishes it")
-        mean, std = own.data.normalisation
-        data = {"channels": own.data.channels, "mean": list(mean), "std": list(std)}
-        model, weights = own.model.model_copy(update={"weights": None, "head": "keep"}), folder / MODEL
+        mean, std = trained.data.normalisation
+        data = {"channels": trained.data.channels, "mean": list(mean), "std": list(std)}
+        model, weights = trained.model.model_copy(update={"weights": None, "head": "keep"}), folder / MODEL
     else:
         model, weights = recipe.model, path
         if not path.is_file():
@@ -91,8 +90,8 @@ def _read(name: str, path: Path, recipe: Recipe) -> Backbone:
 
 
 def plan_run(recipe: Recipe, backbone: Backbone, seed: int) -> Recipe:
-    """The recipe of a run on a backbone; it depends on the backbone's weights, and not on where they lie."""
+    """The recipe of a run on a backbone; its key depends on the backbone's weights, not on their path."""
     model = backbone.model.model_dump(mode="json") | {"weights": str(backbone.weights)}
     values = {"seed": seed, "model": model, "detection.backbone": backbone.name,
               "detection.weights": backbone.fingerprint}  # fmt: skip
-    return replaced(recipe, values | {f"data.{name}": value for name, value in backbone.data.items()})
+    return replace_settings(recipe, values | {f"data.{name}": value for name, value in backbone.data.items()})

@@ -1,7 +1,7 @@
 """COCO's metrics of detections, by pycocotools: average precision and recall over overlaps, sizes and counts.
 
-An object's size is what its annotation says (COCO's ``area``, of its mask), or else the area of its box: VOC's XML says
-none. Boxes without area and boxes of no class are no objects. What is detected on a crowd counts neither way.
+An object's size is the one in its annotation (COCO's ``area``, that of its mask), or else the area of its box, as for
+VOC. Boxes without area or without a class are not objects. Detections on a crowd are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from calibrant.metrics import DETECTION
 
 @dataclass(frozen=True)
 class Detected:
-    """What a detector says of one image.
+    """The detections in one image.
 
     Attributes:
         corners: [D, 4]: x1, y1, x2, y2 in pixels of the image.
@@ -41,10 +41,10 @@ def coco_metrics(dataset: Dataset, detected: Sequence[Detected]) -> dict[str, fl
 
     Args:
         dataset: Images with boxes.
-        detected: What was detected in each of them.
+        detected: The detections in each image.
 
     Returns:
-        By the names of `calibrant.metrics.DETECTION`; NaN where there is no object, as of a size that none has.
+        By the names of `calibrant.metrics.DETECTION`; NaN where there are no objects, for example of a size.
 
     Example:
         >>> from calibrant.data import ImageArray
@@ -71,12 +71,12 @@ def coco_metrics(dataset: Dataset, detected: Sequence[Detected]) -> dict[str, fl
 
 
 def is_object(boxes: Boxes) -> NDArray[np.bool_]:
-    """Which boxes [M] are objects of a class: those of no class, and those without area, are not."""
+    """Which boxes [M] are objects: those with a class and an area."""
     return (boxes.labels >= 0) & (boxes.areas > 0)
 
 
 def _index(dataset: Dataset, annotations: list[dict[str, Any]]) -> Any:
-    """What pycocotools looks annotations up in."""
+    """The index in which pycocotools looks up annotations."""
     from pycocotools.coco import COCO
 
     index = COCO()
@@ -115,7 +115,7 @@ def _detections(detected: Sequence[Detected]) -> list[dict[str, Any]]:
 
 
 def _annotation(number: int, image: int, label: int, corners: NDArray[Any], area: float) -> dict[str, Any]:
-    """As COCO writes it; ids begin with 1, for pycocotools takes an object of id 0 for none."""
+    """An annotation in COCO's format; ids start at 1, as pycocotools takes id 0 for no object."""
     (x1, y1, x2, y2) = map(float, corners)
     box = [x1, y1, x2 - x1, y2 - y1]
     return {"id": number, "image_id": int(image) + 1, "category_id": int(label) + 1, "bbox": box, "area": float(area)}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._imports import need
-from calibrant.data import Batch, Batches, Boxes, Dataset, Pipeline, View
+from calibrant.data import Batch, Batches, Boxes, Dataset, Pipeline, image_to_view, view_to_image
 from calibrant.detection.coco_metrics import Detected, coco_metrics, is_object
 from calibrant.models import build, build_detector
 from calibrant.training import (
@@ -30,17 +30,17 @@ from calibrant.training import (
     unwrap,
 )
 
-#: Pixels along a side of the smallest box that is trained on: in less, nothing can be seen.
+#: Shortest side of a box to train on, in pixels.
 LEAST_SIDE = 1.0
 
 Target = dict[str, Tensor]
 
 
 class Detection(Task):
-    """Boxes and classes of objects; ``detection`` in the recipe says by which detector."""
+    """Detection of objects, by the detector that the recipe's section ``detection`` describes."""
 
     def select(self, sets: Sets) -> Sets:
-        """Training images that show a single object; all images of the other sets."""
+        """Training images with at least one single object; all images of the other sets."""
         boxes = sets.train.boxes
         if boxes is None:
             return sets
@@ -48,7 +48,7 @@ class Detection(Task):
         return dataclasses.replace(sets, train=sets.train.take(counts > 0))
 
     def check(self, recipe: Recipe, sets: Sets) -> None:
-        """Refuse recipes of something else, and data without boxes."""
+        """Refuse recipes without a detector, and data without boxes."""
         need("detection", "detection", "pycocotools")
         _settings(recipe)
         for dataset in (sets.train, *sets.evaluated.values()):
@@ -56,11 +56,11 @@ class Detection(Task):
                 raise ValueError(f"{dataset.title} has no boxes of objects, and detection needs them")
 
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
-        """The detector, with the backbone's weights and a head from the recipe's seed."""
+        """The detector, with the backbone's weights and a new head."""
         return make_detector(recipe, len(sets.train.classes), trust_code=trust_code)
 
     def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
-        """Images of any sizes, with the recipe's augmentation."""
+        """Images of any size, with the recipe's augmentation."""
         return training_pipeline(recipe, train, filled_up=True)
 
     def rehearse(self, run: Run) -> None:
@@ -92,20 +92,20 @@ class Detection(Task):
         return value * part.weight, {name: loss.detach() for name, loss in losses.items()}
 
     def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
-        """The four losses: of proposals (are they objects, and where) and of regions (which class, and where)."""
+        """The four losses: objectness and box of proposals, class and box of regions."""
         return {name: float(value) for name, value in output.items()}
 
     def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
         """The losses of a detector have no memory."""
 
     def validate(self, run: Run, val: Dataset) -> dict[str, float]:
-        """COCO's metrics, by the first process for all."""
+        """COCO's metrics, computed by the first process for all."""
         metrics = coco_metrics(val, detect(run, val)) if run.fabric.global_rank == 0 else {}
         shared: dict[str, float] = run.fabric.broadcast(metrics)
         return shared
 
     def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
-        """Write what was detected in every set."""
+        """Write the detections of every set."""
         numbers = {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
@@ -117,13 +117,13 @@ class Detection(Task):
 
 
 def make_detector(recipe: Recipe, classes: int, *, trust_code: bool = False) -> nn.Module:
-    """The detector of a recipe, on its network with its weights, if it has any."""
+    """Build the detector of a recipe, on its network."""
     settings, model = _settings(recipe), recipe.model
     network = build(model.name, num_classes=max(classes, 2), stem=model.stem, weights=model.weights, head="drop",
                     seed=recipe.seed, trust_code=trust_code, **model.options)  # fmt: skip
     mean, std = recipe.data.normalisation
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)  # of the layers that the classifier does not have
+        torch.manual_seed(recipe.seed)  # for the layers that the classifier does not have
         detector = build_detector(network, classes, name=model.name, mean=mean, std=std, **settings.of_detector)
     if recipe.training.channels_last:
         detector = detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -132,12 +132,12 @@ def make_detector(recipe: Recipe, classes: int, *, trust_code: bool = False) -> 
 
 def _settings(recipe: Recipe) -> Any:
     if recipe.detection is None:
-        raise ValueError("the recipe has no [detection]: calibrant train trains it")
+        raise ValueError("the recipe has no [detection]: use calibrant train")
     return recipe.detection
 
 
 def detect(run: Run, dataset: Dataset) -> list[Detected]:
-    """What the detector of a run finds in every image of a data set, in pixels of the images."""
+    """The detections of a run in every image of a data set, in pixels of the images."""
     settings, device, dtype = run.recipe.training, run.fabric.device, dtype_of(run.recipe)
     pipeline = evaluation_pipeline(run.recipe, dataset, filled_up=True)
     batches = Batches(len(dataset), min(settings.eval_batch_size, settings.batch_size), shuffle=False)
@@ -146,33 +146,33 @@ def detect(run: Run, dataset: Dataset) -> list[Detected]:
         for batch in pipeline.loader(batches, settings.workers):
             for view, output in zip(batch.views, model(_images(batch.to(device), dtype)), strict=True):
                 corners, labels, scores = (output[k].cpu().double().numpy() for k in ("boxes", "labels", "scores"))
-                detected.append(Detected(to_image(corners, view), labels.astype(np.int64) - 1, scores))
+                detected.append(Detected(view_to_image(corners, view), labels.astype(np.int64) - 1, scores))
     return detected
 
 
 def _images(batch: Batch, dtype: torch.dtype) -> list[Tensor]:
-    """The images of a batch without what fills them up, values from 0 to 1."""
+    """The images of a batch without their padding, with values from 0 to 1."""
     scaled = batch.inputs.to(dtype) / 255
     return [image[:, : view.height, : view.width] for image, view in zip(scaled, batch.views, strict=True)]
 
 
 def _targets(dataset: Dataset, batch: Batch) -> list[Target]:
-    """The single objects that the views show, as torchvision takes them; class 0 is the background."""
+    """The visible single objects, in torchvision's format; class 0 is the background."""
     boxes, device = dataset.boxes, batch.inputs.device
     assert boxes is not None
     single, targets = is_single(boxes), []
     for row, view in zip(batch.indices.tolist(), batch.views, strict=True):
         span = boxes.span(row)
-        corners = to_view(boxes.corners[span], view)
+        corners = image_to_view(boxes.corners[span], view)
         chosen = single[span] & ((corners[:, 2:] - corners[:, :2]) >= LEAST_SIDE).all(axis=1)
         labels = torch.from_numpy(boxes.labels[span][chosen] + 1).to(device)
-        corners_seen = torch.from_numpy(corners[chosen]).to(device, torch.float32)
-        targets.append({"boxes": corners_seen, "labels": labels})
+        visible = torch.from_numpy(corners[chosen]).to(device, torch.float32)
+        targets.append({"boxes": visible, "labels": labels})
     return targets
 
 
 def _document(dataset: Dataset, detected: list[Detected]) -> dict[str, Any]:
-    """Detections as ``{"classes": [...], "images": {id: [[x1, y1, x2, y2, class, score], ...]}}``, to a hundredth."""
+    """Detections as ``{"classes": [...], "images": {id: [[x1, y1, x2, y2, class, score], ...]}}``, rounded."""
     rows = {
         name: [
             [*(round(float(v), 2) for v in corners), int(label), round(float(score), 6)]
@@ -183,42 +183,6 @@ def _document(dataset: Dataset, detected: list[Detected]) -> dict[str, Any]:
     return {"classes": list(dataset.classes), "images": rows}
 
 
-def to_view(corners: NDArray[Any], view: View) -> NDArray[np.float64]:
-    """Boxes [B, 4] of an image in the pixels of a view, clipped to what it shows.
-
-    Example:
-        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
-        >>> to_view(np.array([[1.0, 2.0, 5.0, 6.0]]), view).tolist()
-        [[30.0, 4.0, 38.0, 12.0]]
-    """
-    offset, scale = _geometry(view)
-    points = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
-    if view.flipped:
-        points[:, :, 0] = view.width - points[:, ::-1, 0]
-    return np.clip(points, 0, (view.width, view.height)).reshape(-1, 4)
-
-
-def to_image(corners: NDArray[Any], view: View) -> NDArray[np.float64]:
-    """Boxes [B, 4] of a view in the pixels of its image, clipped to the image.
-
-    Example:
-        >>> view = View.whole(20, 10)._replace(width=40, height=20, flipped=True)
-        >>> to_image(np.array([[30.0, 4.0, 38.0, 12.0]]), view).tolist()
-        [[1.0, 2.0, 5.0, 6.0]]
-    """
-    offset, scale = _geometry(view)
-    points = np.array(corners, dtype=np.float64).reshape(-1, 2, 2)
-    if view.flipped:
-        points[:, :, 0] = view.width - points[:, ::-1, 0]
-    return np.clip(points / scale + offset, 0, view.image_size).reshape(-1, 4)
-
-
-def _geometry(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The corner of the image at which a view begins, and pixels of the view for one of the image."""
-    x1, y1, x2, y2 = view.crop
-    return np.array([x1, y1]), np.array([view.width / (x2 - x1), view.height / (y2 - y1)])
-
-
 def is_single(boxes: Boxes) -> NDArray[np.bool_]:
-    """Which boxes [M] are single objects of a class, to train on."""
+    """Which boxes [M] are single objects, to train on."""
     return is_object(boxes) & ~boxes.crowd

@@ -2,14 +2,14 @@
 
 A comparison passes through these packages in this order:
 
-    plan         what is compared, and the runs that this takes
+    plan         what is compared, and the runs that this needs
     engines      what executes the runs: processes of this machine, or a Ray cluster
     results      the numbers of finished runs, as one table in long format
     tables       means, ranks and tests over seeds, as Markdown, LaTeX, CSV, HTML and text
     comparison   all of it in one folder, with a page to open; and the same for detectors
 
-Beside them are ``maps`` (pictures of what networks do), ``demo`` (the demonstration) and ``papers`` (every table and
-figure of the papers).
+Further packages are ``maps`` (what networks predict pixel by pixel, and where they look), ``demo`` (the demonstration)
+and ``papers`` (every table and figure of the papers).
 """
 
 from calibrant.experiments import papers, tables
@@ -30,7 +30,7 @@ from calibrant.experiments.engines.local import Engine, Local, engine_of
 from calibrant.experiments.maps.activation_study import ChosenImages, study_activation_maps
 from calibrant.experiments.maps.image_maps import image_maps, named_runs, split_name
 from calibrant.experiments.plan.spaces import losses_to_compare, methods, space
-from calibrant.experiments.plan.study import Contender, Study, contenders_of
+from calibrant.experiments.plan.study import MOST_SEEDS, Contender, Study, contenders_of
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.labels import check_reference
 from calibrant.experiments.tables.verdict import judge_methods

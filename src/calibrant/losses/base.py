@@ -3,11 +3,11 @@
 A method file subclasses `Loss` and writes its mathematics twice, side by side:
 
 ``formula(z, t)``
-    the plain formula on torch tensors, one value per position. It is what ``torch.func`` transforms, what serves
-    ``reduction="none"``, class weights and `Loss.terms`, and what the tests differentiate.
+    the plain formula on torch tensors, one value per position. It is used by ``torch.func``, for
+    ``reduction="none"``, class weights and `Loss.terms`, and the tests differentiate it.
 ``closed_form(z, t)``
-    the same value with its gradient written out, used in training, eager and compiled: the gradient is filled while
-    the forward pass still has the probabilities at hand, so the backward pass is one multiplication. Optional.
+    the same value with its gradient written out, used in training, eager and compiled: the gradient is computed in the
+    forward pass, from the same probabilities, so the backward pass is one multiplication. Optional.
 
 Classes live in dimension 1 throughout (``[N, C]`` or ``[N, C, ...]``), so segmentation logits are never copied into
 another layout.
@@ -25,13 +25,13 @@ from calibrant._validation import choice
 from calibrant.losses.registry import COMMON, Method
 from calibrant.losses.target import (
     Target,
+    can_read_values,
+    check_ignore_index,
     class_weights,
-    label_index,
+    is_transforming,
     require_distributions,
     require_finite,
-    transforming,
     type_words,
-    values_visible,
 )
 
 Reduction = Literal["mean", "sum", "none"]
@@ -66,7 +66,7 @@ class Loss(nn.Module):
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
         self.register_buffer("weight", None if weight is None else class_weights(weight))
-        self.ignore_index = label_index("ignore_index", ignore_index)
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction: str = choice("reduction", reduction, REDUCTIONS)
 
     # ------------------------------------------------------------------ what a method writes
@@ -104,16 +104,16 @@ class Loss(nn.Module):
 
     @property
     def has_memory(self) -> bool:
-        """Whether `update` does anything: a loop may save itself the trouble of collecting what it takes."""
+        """Whether `update` does anything; a loop need not collect its arguments otherwise."""
         return type(self).update is not Loss.update
 
     def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:
-        """Tell the loss what the model predicted in this step. Only methods with a memory do anything here."""
+        """Record what the model predicted in this step. Only methods with a memory do anything here."""
 
     def end_epoch(self) -> None:
-        """Tell the loss that an epoch is over. Only methods with a memory do anything here."""
+        """Record the end of an epoch. Only methods with a memory do anything here."""
 
-    # ------------------------------------------------------------------ the common road
+    # ------------------------------------------------------------------ what all losses share
 
     def _weighted(self, value: Tensor, t: Target) -> Tensor:
         """A value per position times the weight of its label, for class labels."""
@@ -144,10 +144,10 @@ class Loss(nn.Module):
         return reduced
 
     def _by_closed_form(self, z: Tensor, t: Target) -> Tensor | None:
-        """The reduced loss by `closed_form`, or None where the plain formula has to be used."""
+        """The reduced loss by `closed_form`, or None if the plain formula has to be used."""
         if not (z.requires_grad and torch.is_grad_enabled()) or self.weight is not None or self.reduction == "none":
             return None
-        if transforming() or any(x is not None and x.requires_grad for x in (t.soft, t.alpha)):
+        if is_transforming() or any(x is not None and x.requires_grad for x in (t.soft, t.alpha)):
             return None
         closed = self._total_and_gradient(z, t)
         if closed is None:
@@ -155,7 +155,7 @@ class Loss(nn.Module):
         total, gradient = closed
         count = 1 if self.reduction == "sum" else t.size(z)
         if torch.compiler.is_compiling():
-            # The same by operations the compiler fuses: a value, and a zero whose gradient is the one we know.
+            # The same by operations that the compiler fuses: the value, plus a zero with the known gradient.
             return (total + ((z - z.detach()) * gradient).sum()) / count
         loss: Tensor = _ClosedForm.apply(z, total, gradient, count, self, t)
         return loss
@@ -186,7 +186,7 @@ class Loss(nn.Module):
     def _prepare(
         self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
     ) -> tuple[Tensor, Target]:
-        """Check a call and bring it to ``[N, C, ...]`` logits of at least float32 and a `Target`."""
+        """Check a call; return ``[N, C, ...]`` logits of at least float32 and a `Target`."""
         name = type(self).__name__
         if not torch.is_tensor(logits) or not logits.is_floating_point():
             raise ValueError(f"{name} takes floating-point logits, got {type_words(logits)}")
@@ -201,7 +201,7 @@ class Loss(nn.Module):
             raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {z.shape[1]}")
         if z.dtype in (torch.float16, torch.bfloat16):
             z = z.float()
-        visible = values_visible(z)
+        visible = can_read_values(z)
         t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
         if visible:
             require_finite(name, "logits", z)
@@ -253,7 +253,7 @@ class Loss(nn.Module):
 
 
 class _ClosedForm(torch.autograd.Function):
-    """Hands autograd a value and a gradient that the forward pass has already computed."""
+    """Passes autograd a value and a gradient that are computed already."""
 
     @staticmethod
     def forward(
@@ -266,14 +266,14 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if not torch.is_grad_enabled():
-            # Scaled in place and given away: one array of the logits' size in all. A second pass through a retained
-            # graph finds it gone and computes it again.
+            # Scaled in place and returned, so that there is one array of the logits' size. A second pass through a
+            # retained graph computes it again.
             gradient, ctx.gradient = ctx.gradient, None
             if gradient is None:
                 _, gradient = ctx.loss._total_and_gradient(*ctx.saved_tensors, ctx.target)
-            # On the CPU the factor becomes a plain number, which need not be broadcast; elsewhere that would wait.
+            # On the CPU the factor becomes a plain number, which is not broadcast; elsewhere that would synchronise.
             scale = upstream / ctx.count
-            if transforming() or torch._C._functorch.is_legacy_batchedtensor(scale):  # several upstreams at once
+            if is_transforming() or torch._C._functorch.is_legacy_batchedtensor(scale):  # several upstreams at once
                 return gradient * scale, None, None, None, None, None
             return gradient.mul_(float(scale) if scale.device.type == "cpu" else scale), None, None, None, None, None
         # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.

@@ -45,7 +45,7 @@ from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax, subtract_at
 from calibrant.losses.registry import register
-from calibrant.losses.target import Target, transforming
+from calibrant.losses.target import Target, is_transforming
 
 #: Entries of one block of pairs: 4 MB in float32, so that a block is still in the cache when it is read again.
 BLOCK = 1 << 20
@@ -147,7 +147,7 @@ def both_logs(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         total, slope = pair_entropy(x.detach())
         return total + ((x - x.detach()) * slope).sum(-1)
-    if transforming():
+    if is_transforming():
         difference = x.unsqueeze(-1) - x.unsqueeze(-2)
         # One log over ordered pairs is both logs over unordered ones, plus log 2 for each k = l.
         return -logsigmoid(difference).sum((-1, -2)) - x.shape[-1] * math.log(2.0)

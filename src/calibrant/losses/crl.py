@@ -225,8 +225,8 @@ def _preceding(x: Tensor, valid: Tensor | None) -> Tensor:
     """The entry of the sample that ``x[i]`` follows."""
     if valid is None:
         return x.roll(1)
-    places = following(torch.arange(len(x), device=x.device), valid)
-    return torch.zeros_like(x).scatter_add(0, places, torch.where(valid, x, 0.0))
+    followers = following(torch.arange(len(x), device=x.device), valid)
+    return torch.zeros_like(x).scatter_add(0, followers, torch.where(valid, x, 0.0))
 
 
 def _all_pairs(score: Tensor, correctness: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses.base import Loss
-from calibrant.losses.target import Target, type_words, values_visible
+from calibrant.losses.target import Target, can_read_values, type_words
 
 #: Samples that a history may be made for; a hundred million take 800 MB.
 MOST_SAMPLES = 10**8
@@ -108,7 +108,7 @@ def checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
         ids = ids.view_as(like)
     if ids.shape != like.shape:
         raise ValueError(f"{name} takes ids, one per position {list(like.shape)}, got {list(ids.shape)}")
-    if values_visible(ids) and int(ids.min()) < 0:
+    if can_read_values(ids) and int(ids.min()) < 0:
         raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {int(ids.min())}")
     return ids
 

@@ -2,7 +2,7 @@ r"""Label smoothing [Szegedy2016]: SC Eq. 7, ACLS Eq. 4-5; with ``spread="others
 
 Formula: cross-entropy towards :math:`q' = (1-\alpha) q + \alpha/K` (all classes), or
 :math:`q' = (1-\alpha) q + \alpha (1-q)/(K-1)` (the other classes). The second is the first with
-:math:`\alpha K/(K-1)` in the place of :math:`\alpha`, which is how it is computed.
+:math:`\alpha K/(K-1)` instead of :math:`\alpha`, and is computed so.
 
 =================  ========
 paper letter       variable
@@ -14,7 +14,7 @@ epsilon (ACLS)     alpha
 Departures: none. Values: 0.05 is the default; LR searches 0.01-0.4; SC shows 0.2 among others.
 
 The lens: ACLS Table 2 gives :math:`f = \epsilon(1-1/K)` at the predicted class and :math:`\epsilon/K` elsewhere, for
-a correct prediction; `LabelSmoothing.lens_form` holds for wrong ones too.
+a correct prediction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, per_class, softmax, subtract_at
 from calibrant.losses.registry import register
-from calibrant.losses.target import Target, values_visible
+from calibrant.losses.target import Target, can_read_values
 
 
 @register(
@@ -122,7 +122,7 @@ class LabelSmoothing(Loss):
         if t.alpha is None:
             return float(self.alpha)
         alpha = t.alpha.to(z)
-        if values_visible(alpha) and not bool(((alpha >= 0) & (alpha <= 1)).all()):
+        if can_read_values(alpha) and not bool(((alpha >= 0) & (alpha <= 1)).all()):
             raise ValueError(f"alpha must be between 0 and 1, got {alpha.detach().min():g} to {alpha.detach().max():g}")
         if alpha.dim():
             positions = (z.shape[0], *z.shape[2:])

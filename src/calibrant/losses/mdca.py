@@ -37,7 +37,7 @@ from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.numerics import cross_entropy, is_at, per_class, softmax
 from calibrant.losses.registry import register
-from calibrant.losses.target import Target, transforming
+from calibrant.losses.target import Target, is_transforming
 
 
 @register(
@@ -134,7 +134,7 @@ class MDCA(Loss):
             probs = probs * t.valid.unsqueeze(1)
         if t.soft is not None:
             frequency = t.soft.sum(positions)
-        elif torch.compiler.is_compiling() or transforming():
+        elif torch.compiler.is_compiling() or is_transforming():
             chosen = is_at(probs, t.at_label())
             frequency = (chosen if t.valid is None else chosen & t.valid.unsqueeze(1)).sum(positions)
         else:

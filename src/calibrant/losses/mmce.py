@@ -144,13 +144,13 @@ class MMCE(Loss):
             return (right - r * counted)[:, None], -counted[:, None], (1 / counted.sum().clamp(min=1) ** 2).view(1, 1)
         wrong = counted - right
         m, n = right.sum(), wrong.sum()
-        both = (m > 0) & (n > 0)
+        has_both = (m > 0) & (n > 0)
         sizes = torch.stack([m, n]).clamp(min=1)
         pairs = torch.outer(sizes, sizes)
         signs = pairs.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
         weights = signs / pairs
         if self.variant == "released":
-            weights = torch.where(both, weights / (pairs + 1e-5), 0.0)
+            weights = torch.where(has_both, weights / (pairs + 1e-5), 0.0)
         columns = torch.stack([(1 - r) * right, r * wrong], 1)
         return columns, torch.stack([-right, wrong], 1), weights
 

@@ -1,4 +1,4 @@
-"""The few numerical building blocks that the closed forms and the plain formulas share."""
+"""Numerical building blocks that closed forms and plain formulas share."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def first_maximum(z: Tensor) -> Maximum:
 
 
 def first_zero(x: Tensor) -> Tensor:
-    """The first class with value 0, ``[N, 1, ...]``; all others are positive, and the array is used up."""
+    """The first class with value 0, ``[N, 1, ...]``; all others must be positive. Overwrites ``x``."""
     classes = x.shape[1]
     position = per_class(torch.arange(classes, device=x.device), x)
-    # A zero becomes its place k, any other class at least C, so the smallest is the first zero.
+    # A zero becomes its class k, any other value at least C, so the smallest is the first zero.
     return x.sign_().mul_(classes).add_(position).amin(1, keepdim=True).long()
 
 
 def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Cross-entropy per position ``[N, ...]`` and its gradient p - q, which takes over the array ``s.probs``.
+    """Cross-entropy per position ``[N, ...]`` and its gradient p - q, which overwrites ``s.probs``.
 
     Regularisers often add a multiple of p to the gradient: with ``damp`` ``[N, 1, ...]`` it is (1 - damp) p - q.
     """
@@ -123,7 +123,7 @@ def cross_entropy_with_confidence(
     dr/dz_j = r (1[j = yhat] - p_j), so the sum of both gradients is p (1 - slope r) - q, plus slope r at yhat.
 
     Returns:
-        The cross-entropy per position and the gradient of both; the gradient takes over ``s.probs``.
+        The cross-entropy per position and the gradient of both, which overwrites ``s.probs``.
     """
     pull = slope * s.probs.gather(1, predicted)
     value, gradient = cross_entropy(z, s, t, damp=pull)

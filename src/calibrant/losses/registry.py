@@ -1,4 +1,4 @@
-"""The registry: every loss by a short name, with where it comes from and what its parameters do."""
+"""The registry: every loss by a short name, with its source and the effect of its parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Method:
         title: name in words.
         loss: the class.
         paper: key in references.bib.
-        equation: where the formula stands.
+        equation: the equation in the paper.
         summary: one line.
         use: when to use it.
         avoid: when not to.
@@ -31,7 +31,7 @@ class Method:
         search: values of the hyper-parameters that the papers try; empty where they give none.
         soft: whether soft targets make sense.
         per_sample: whether the value of a sample depends on that sample alone.
-        cost: growth of the work with the number of classes C or of samples N.
+        cost: how the work grows with the number of classes C and of samples N.
     """
 
     name: str
@@ -73,7 +73,7 @@ def register(
     per_sample: bool = True,
     cost: str = "N C",
 ) -> Callable[[_L], _L]:
-    """Class decorator: enters a loss into the registry under a short name."""
+    """Class decorator: registers a loss under a short name."""
 
     def enter(loss: _L) -> _L:
         facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost)

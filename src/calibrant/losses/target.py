@@ -1,4 +1,4 @@
-"""A checked target, and the checks of what a loss is given."""
+"""A checked target, and the checks of a loss's arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Target(NamedTuple):
         labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
         soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
         valid: ``[N, ...]`` bool, or None when every position counts.
-        correctness: what a method with a memory knows about each position, ``[N, ...]``.
+        correctness: what a method with a memory has stored for each position, ``[N, ...]``.
         alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
     """
 
@@ -56,24 +56,24 @@ def class_weights(value: object) -> Tensor:
     return weight
 
 
-def label_index(parameter: str, value: object) -> int:
+def check_ignore_index(value: object) -> int:
     """A whole number that a label can have."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{parameter} must be a whole number, got {short(value)}")
+        raise ValueError(f"ignore_index must be a whole number, got {short(value)}")
     if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{parameter} must be a whole number of 64 bits, got {short(value)}")
+        raise ValueError(f"ignore_index must be a whole number of 64 bits, got {short(value)}")
     return value
 
 
-def transforming() -> bool:
-    """Whether a torch.func transform (vmap, grad, ...) is active; torch has no public question for that."""
+def is_transforming() -> bool:
+    """Whether a torch.func transform (vmap, grad, ...) is active; torch has no public function for this."""
     return bool(torch._C._are_functorch_transforms_active())
 
 
-def values_visible(x: Tensor) -> bool:
-    """Whether looking at values is cheap and possible: in eager mode on the CPU (elsewhere it stalls the device)."""
+def can_read_values(x: Tensor) -> bool:
+    """Whether reading values is possible and cheap: in eager mode on the CPU (elsewhere it stalls the device)."""
     plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu"
-    return plain and not torch.compiler.is_compiling() and not transforming()
+    return plain and not torch.compiler.is_compiling() and not is_transforming()
 
 
 def require_finite(name: str, what: str, x: Tensor) -> None:
@@ -94,7 +94,7 @@ def require_distributions(name: str, soft: Tensor) -> None:
     half = q.dtype in (torch.float16, torch.bfloat16)
     errors = (q.sum(1, dtype=torch.float32 if half else q.dtype) - 1).abs_()
     low, worst = float(q.min()), float(errors.max())
-    if low >= 0 and worst <= (1e-2 if half else 1e-3):  # never so of NaN
+    if low >= 0 and worst <= (1e-2 if half else 1e-3):  # false for NaN
         return
     require_finite(name, "soft targets", q)
     takes = f"{name} takes soft targets that are not negative and sum to 1 over the classes (dimension 1)"

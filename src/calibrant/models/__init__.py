@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's and timm's, any factory's, and the few the papers need that neither has."""
+"""Networks by name: torchvision's, timm's, those of any factory, and the few that the papers also need."""
 
 from calibrant._imports import needs_torch
 
@@ -22,6 +22,6 @@ from calibrant.models.factories import (
     require_trust,
 )
 from calibrant.models.registry import Architecture, build, describe, names, physical_memory
-from calibrant.models.weights import check_state_fits, load, read_state, without_wrapper
+from calibrant.models.weights import check_state_fits, read_state, without_wrapper
 
 __all__ = ["Architecture", "build", "describe", "names"]

@@ -86,8 +86,8 @@ class Trunk(nn.Module):
         inputs = widths[0]
         for number, outputs in enumerate(widths):
             first = BasicBlock(inputs, outputs, 1 if number == 0 else 2, shortcut)
-            rest = [BasicBlock(outputs, outputs) for _ in range(blocks - 1)]
-            self.stages.append(nn.Sequential(first, *rest))
+            further = (BasicBlock(outputs, outputs) for _ in range(blocks - 1))
+            self.stages.append(nn.Sequential(first, *further))
             inputs = outputs
         initialise(self)
 

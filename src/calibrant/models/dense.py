@@ -1,6 +1,6 @@
-"""Dense prediction: DeepLab v3 and v3+, logits of every pixel as one tensor, and Faster R-CNN.
+"""Dense prediction: DeepLab v3 and v3+, and Faster R-CNN.
 
-Torchvision's DeepLab v3 gives a dictionary; here the logits come alone, under the same names of weights. ACLS and MbLS
+Torchvision's DeepLab v3 returns a dictionary; here it returns the logits, with the same names of weights. ACLS and MbLS
 train the DeepLab v3 of another library (segmentation_models_pytorch) on VOC 2012: the same design on the same
 backbone, with other details in the head.
 
@@ -9,7 +9,7 @@ stride 16, an atrous pyramid with rates 6, 12 and 18, features of a quarter of t
 3x3 convolutions of 256 over both. Its convolutions are plain, not separable, and the pyramid is torchvision's, with its
 dropout of 0.5. ``upsample=False`` gives the logits before the last interpolation, from which SC draws its samples.
 
-Torchvision's Faster R-CNN is there for ALS's transfer of a classifier to detection.
+Torchvision's Faster R-CNN is for ALS's transfer of a classifier to detection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from calibrant.models.registry import register
 from calibrant.models.weights import load
 
 
-def _resized(x: Tensor, like: Tensor) -> Tensor:
+def _resize(x: Tensor, like: Tensor) -> Tensor:
     return F.interpolate(x, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -43,7 +43,7 @@ class DeepLabV3(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, C, H, W], or at the features' size when not upsampled."""
         logits = self.classifier(self.backbone(x)["out"])
-        return _resized(logits, x) if self.upsample else logits
+        return _resize(logits, x) if self.upsample else logits
 
 
 class DeepLabV3Plus(nn.Module):
@@ -84,9 +84,9 @@ class DeepLabV3Plus(nn.Module):
         """Logits [N, C, H, W], or at a quarter of the size when not upsampled."""
         features = self.backbone(x)
         low = self.reduce(features["low"])
-        both = torch.cat([_resized(self.aspp(features["out"]), low), low], dim=1)
-        logits = self.classifier(self.decoder(both))
-        return _resized(logits, x) if self.upsample else logits
+        joined = torch.cat([_resize(self.aspp(features["out"]), low), low], dim=1)
+        logits = self.classifier(self.decoder(joined))
+        return _resize(logits, x) if self.upsample else logits
 
 
 def _backbone(depth: int, output_stride: int, layers: dict[str, str], weights: str | Path | None) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Faster R-CNN on the stages of any ResNet here: what ALS transfers its classifiers to (Sec. 4.3).
+"""Faster R-CNN on the stages of any ResNet, to which ALS transfers its classifiers (Sec. 4.3).
 
 Without a pyramid it is the design of Ren et al. 2015 on a ResNet (He et al. 2016, "C4"), which is that of the code ALS
 trains with (jwyang/faster-rcnn.pytorch): regions are proposed on the features of the last stage but one, and the last
@@ -30,7 +30,7 @@ def split_resnet(network: nn.Module, name: str) -> tuple[nn.Module, list[nn.Modu
 
     Args:
         network: a classifier.
-        name: what to call it in the message.
+        name: its name, for the message.
 
     Raises:
         ValueError: it is not a ResNet.
@@ -117,16 +117,16 @@ def build_detector(
         mean: of the channels of images with values from 0 to 1.
         std: likewise.
         pyramid: propose regions on every stage, through a feature pyramid.
-        anchors: sides of the anchors in pixels; with a pyramid one for each level, which are one more than the stages.
+        anchors: sides of the anchors in pixels; with a pyramid one per level, of which there is one more than stages.
         aspects: heights of the anchors over their widths.
-        frozen_stages: how many stages are not trained, from the first on; then the first layers are not either.
-        pooled: pixels along a side of what is pooled from a region.
-        candidates: regions before non-maximum suppression, in training and after it.
-        proposals: regions after it, in training and after it.
-        regions: of each image that the second part is trained on.
+        frozen_stages: number of first stages that are not trained; if above 0, the first layers are not either.
+        pooled: side in pixels of the features pooled from a region.
+        candidates: regions before non-maximum suppression, in training and in evaluation.
+        proposals: regions after it, in training and in evaluation.
+        regions: regions per image to train the second part on.
         nms: overlap above which the weaker of two detections of a class is dropped.
-        least_score: detections below are dropped.
-        detections: of an image, at most.
+        least_score: detections with a lower score are dropped.
+        detections: largest number per image.
 
     Returns:
         Torchvision's detector: a list of images ``[C, H, W]`` with values from 0 to 1, with targets gives losses,
@@ -169,14 +169,14 @@ def build_detector(
         box_score_thresh=least_score,
         box_detections_per_img=detections,
     )
-    detector.transform.resize = _as_it_is
+    detector.transform.resize = _keep_size
     freeze_batch_norm(detector)
-    made: nn.Module = detector
-    return made
+    model: nn.Module = detector
+    return model
 
 
-def _as_it_is(image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
-    """Images come at the size that they are seen at."""
+def _keep_size(image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
+    """Leave images at their size."""
     return image, target
 
 
@@ -191,7 +191,7 @@ def _check_counts(stages: int, pyramid: bool, anchors: Sequence[int], frozen_sta
 
 
 def _widths(stem: nn.Module, stages: Sequence[nn.Module]) -> list[int]:
-    """Channels that each stage gives, from shapes that go through it."""
+    """Output channels of each stage, from a forward pass."""
     convolution: Any = next(part for part in stem.modules() if isinstance(part, nn.Conv2d))
     widths = []
     modes = {part: part.training for part in nn.ModuleList([stem, *stages]).modules()}
@@ -207,7 +207,7 @@ def _widths(stem: nn.Module, stages: Sequence[nn.Module]) -> list[int]:
 
 
 def freeze_batch_norm(model: nn.Module) -> None:
-    """Put torchvision's frozen batch norm with the same statistics and weights in the place of every batch norm."""
+    """Replace every batch norm by torchvision's frozen one, with the same statistics and weights."""
     from torchvision.ops import FrozenBatchNorm2d
 
     for name, part in list(model.named_children()):

@@ -1,9 +1,8 @@
-"""Models from other people's code, ``package.module:factory``: whose code that is, and finding and calling it.
+"""Models given as ``package.module:factory``: whether their code is trusted, and importing and calling it.
 
-The networks of `names`, and timm's own by their plain names, are code that was installed on purpose. A
-``package.module:factory`` may be anything, and some options of timm's factory lead it to files and addresses of
-another's choice. Both are fine in a program that its author writes, and need the user's consent where a recipe or a
-run folder names them.
+The networks of `names`, and timm's by their plain names, were installed on purpose. A ``package.module:factory`` can be
+any code, and some options make timm read arbitrary files and addresses. Both are fine in a program of one's own, and
+need the user's consent if a recipe or a run folder names them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import nn
 from calibrant import _torchvision
 
 TIMM = "timm/"
-#: Exit code of a process that SIGTERM asked to end, which the command line turns into a SystemExit.
+#: Exit code after SIGTERM, which the command line turns into a SystemExit.
 TERMINATED = 143
 
 # Any other name makes timm read a folder or download: hf-hub:, local-dir:.
@@ -36,7 +35,7 @@ class UntrustedCodeError(ValueError):
 
 
 def foreign_code(name: str, options: Mapping[str, Any] | None = None) -> str | None:
-    """What building a model would run or read that is neither Calibrant's, torchvision's nor timm's own.
+    """The code or files outside Calibrant, torchvision and timm that building a model would use.
 
     Nothing is imported to find out.
 
@@ -66,17 +65,17 @@ def foreign_code(name: str, options: Mapping[str, Any] | None = None) -> str | N
 
 
 def require_trust(name: str, options: Mapping[str, Any], trust_code: bool) -> None:
-    """Raise unless building this model runs no foreign code, or that code is trusted."""
+    """Raise if building this model runs foreign code that is not trusted."""
     code = None if trust_code else foreign_code(name, options)
     if code is not None:
         raise UntrustedCodeError(
-            f"model {name!r} is none of Calibrant's, torchvision's or timm's: building it {code}; if you trust that "
+            f"model {name!r} is not from Calibrant, torchvision or timm: building it {code}; if you trust that "
             "code, allow it with --trust-code (in Python: trust_code=True)"
         )
 
 
 def _origin(module: str) -> str:
-    """Where a module would come from, by its top package alone: to look further would import it."""
+    """Where a module would be imported from, by its top package: looking further would import it."""
     top = module.partition(".")[0]
     spec: ModuleSpec | None = getattr(sys.modules.get(top), "__spec__", None)
     with contextlib.suppress(ImportError, ValueError, AttributeError):
@@ -137,7 +136,7 @@ def call_factory(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Modu
 
 
 def other_framework(model: Any) -> str:
-    """How a model of another framework comes to ONNX; nothing where its framework is not known."""
+    """How to convert a model of another framework to ONNX; empty if the framework is unknown."""
     package = type(model).__module__.partition(".")[0]
     if package not in _TO_ONNX:
         return ""
@@ -149,7 +148,7 @@ def other_framework(model: Any) -> str:
 def _errors_as_sentences(what: str) -> Iterator[None]:
     """Turn any error of other people's code into a ValueError that begins with ``what``.
 
-    A SystemExit too: code that ends the process, perhaps with "success", has not done what it was asked for.
+    A SystemExit too: code that ends the process, even with "success", has not returned a model.
     """
     try:
         yield

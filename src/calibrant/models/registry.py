@@ -1,4 +1,4 @@
-"""Networks by name: the registry with each network's facts, and building one of it, of timm or of any factory."""
+"""Networks by name: the registry with their facts, and building one from it, from timm or from any factory."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ class Architecture:
 
     Attributes:
         name: short name, as in `build`.
-        builder: makes the network; its first parameter is ``num_classes``, its keywords are the options.
+        builder: builds the network; its first parameter is ``num_classes``, its keywords are the options.
         summary: one line.
         source: paper or code that it follows.
         input_size: shape of one usual input.
-        num_classes: how many classes it has when none are asked for; `published` is counted with them.
+        num_classes: default number of classes, for which `published` is counted.
         task: "classification", "segmentation", "detection" or "text".
         published: the number of parameters that the source gives, None where it gives none.
-        published_in: where that number stands, and what it counts.
+        published_in: the source of that number, and what it counts.
         stems: the stems to choose from, the default first; empty where there is no choice.
         torchvision: whether torchvision has weights under this name.
-        last_block: the dotted name of the last convolutional block, of which class activation maps are made; empty
-            where there is none.
+        last_block: the dotted name of the last convolutional block, for class activation maps; empty if there is none.
     """
 
     name: str
@@ -68,7 +67,7 @@ Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
 
 def register(name: str, **facts: Any) -> Callable[[Builder], Builder]:
-    """Decorator that enters a builder into the registry; ``facts`` are the other fields of `Architecture`."""
+    """Decorator that registers a builder; ``facts`` are the other fields of `Architecture`."""
 
     def enter(builder: Builder) -> Builder:
         architecture = Architecture(name=name, builder=builder, **facts)
@@ -139,8 +138,8 @@ def build(
             ``torchvision:NAME`` for a network of torchvision, which downloads them.
         head: "drop" leaves out the weights of the classifier: they may be for another number of classes.
         seed: of the initial weights, without touching torch's own generator; if left out, that one is used.
-        trust_code: whether a factory may be imported and called, and timm may be led to files and addresses; pass
-            False for names that come from a file.
+        trust_code: whether a factory may be imported and called, and timm may read files and addresses; pass False for
+            names that come from a file.
         **options: the network's own: ``describe(name).defaults()``; for timm and factories, their keywords.
 
     Returns:
@@ -180,7 +179,7 @@ def build(
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Draw from a generator of the block's own, if there is a seed."""
+    """Inside, torch draws from a generator with this seed, if there is one."""
     if seed is None:
         yield
         return
@@ -251,7 +250,7 @@ def check_size(name: str, make: Callable[[], nn.Module]) -> None:
     except Exception as error:
         if isinstance(error, RuntimeError) and "overflow" in str(error):
             raise ValueError(f"model {name!r}: a layer of these sizes is larger than any memory") from None
-        return  # it cannot be built there, or not at all, which the caller will say
+        return  # it cannot be built on "meta", or not at all, which the caller will report
     memory = physical_memory()
     if parameters * _BYTES > memory:
         raise ValueError(

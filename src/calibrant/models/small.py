@@ -1,4 +1,4 @@
-"""Networks that train in minutes on two cores; images in the channels-last format make the convolutions faster."""
+"""Networks that train in minutes on two cores; channels-last images make their convolutions faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibrant.models.registry import register
 
 
 class MLP(nn.Module):
-    """Linear layers of the widths ``hidden`` with ReLU, and dropout if wanted, between them; inputs are flattened."""
+    """Linear layers of the widths ``hidden`` with ReLU, and optional dropout, between them; inputs are flattened."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], num_classes: int, dropout: float = 0.0):
         super().__init__()

@@ -1,10 +1,9 @@
-"""Weights of a model from a file or from torchvision: nothing in a file is executed, and what does not fit is named.
+"""Weights of a model from a file or from torchvision: nothing in a file is executed, and mismatches are reported.
 
-A file is ``.safetensors``, or a state dict as ``torch.save`` writes it, which may lie under "state_dict",
-"model_state_dict" or "model" of a checkpoint; it is read with ``weights_only=True``. The ``model.safetensors`` of a
-finished run is such a file too. Every weight of the model must come from it. Counts of batches that batch norm keeps
-(``num_batches_tracked``) are not weights, and may be missing or left over: old files and frozen batch norm do not have
-them.
+A file is ``.safetensors``, or a state dict saved by ``torch.save``, perhaps under "state_dict", "model_state_dict" or
+"model" of a checkpoint; it is read with ``weights_only=True``. The ``model.safetensors`` of a finished run is such a
+file too. It must have every weight of the model. Batch counts of batch norm (``num_batches_tracked``) are not weights,
+and may be missing or superfluous: old files and frozen batch norm do not have them.
 
 The head is the last linear layer or convolution of a model: the one that computes the logits. With ``head="drop"`` its
 weights are left as they were initialised, whatever the file has for them.
@@ -86,24 +85,25 @@ def check_state_fits(
         expected: the model's state dict.
         state: the file's.
         where: names the file in messages.
-        heads: how the names of the head begin, if the caller can leave it out: the message then says so.
+        heads: prefixes of the head's names, if the caller can leave it out: the message then says so.
     """
     missing, unexpected = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
     problems = [f"lacks {listing(missing, 3)}"] if missing else []
-    problems += [f"has {listing(unexpected, 3)}, for which the model has no place"] if unexpected else []
+    problems += [f"has {listing(unexpected, 3)}, which the model does not have"] if unexpected else []
     if problems:
         raise ValueError(f"{where}: {', and '.join(problems)}")
     shapes = {key: (list(state[key].shape), list(value.shape)) for key, value in expected.items()}
     wrong = [key for key, (stored, needed) in shapes.items() if stored != needed]
     if wrong and not all(key.startswith(heads) for key in wrong):
         stored, needed = shapes[wrong[0]]
-        both = f"{wrong[0]} is {stored}, the model's {needed}"
-        raise ValueError(f"{where}: {len(wrong)} weights have other shapes than the model's: {both}")
+        example = f"{wrong[0]} is {stored}, the model's {needed}"
+        raise ValueError(f"{where}: {len(wrong)} weights have other shapes than the model's: {example}")
     if wrong:
         stored, needed = shapes[wrong[-1]]
         if stored[:1] == needed[:1] or not stored:
-            both = f"{stored}, the model's {needed}"
-            raise ValueError(f"{where}: the head's {wrong[-1]} is {both}; head='drop' leaves it out")
+            raise ValueError(
+                f"{where}: the head's {wrong[-1]} is {stored}, the model's {needed}; head='drop' leaves it out"
+            )
         raise ValueError(
             f"{where}: its head has {stored[0]} classes and the model {needed[0]}: "
             f"ask for num_classes={stored[0]}, or leave its head out with head='drop'"
@@ -120,7 +120,7 @@ def head_of(model: nn.Module) -> tuple[str, ...]:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict of a file, which may hold it under a name."""
+    """The state dict of a file."""
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
     _refuse_compressed(path)
@@ -147,7 +147,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _refuse_compressed(path: Path) -> None:
-    """A file of ``torch.save`` is an archive without compression; with it, a small file may fill the memory."""
+    """Refuse a compressed archive, which ``torch.save`` does not write: a small one could fill the memory."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -169,7 +169,7 @@ def _state_of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
         raise ValueError(f"torchvision has no weights {own_name!r} for {name}: expected one of {', '.join(available)}")
     try:
         with refuse_pickles(), contextlib.redirect_stdout(sys.stderr):  # torch.hub prints what it downloads
-            # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
+            # Through the model, as torchvision renames the weights of its oldest files.
             state: dict[str, Tensor] = models.get_model(name, weights=available[own_name]).state_dict()
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(f"torchvision's weights {own_name!r} could not be loaded ({one_line(error)})") from None
@@ -178,7 +178,7 @@ def _state_of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def refuse_pickles() -> Iterator[None]:
-    """Inside, files of weights that other libraries load hold tensors and plain values, or are refused."""
+    """Inside, other libraries refuse files of weights with anything but tensors and plain values."""
     before = os.environ.get(_FORCED)
     os.environ[_FORCED] = "1"
     try:

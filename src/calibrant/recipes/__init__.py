@@ -1,4 +1,4 @@
-"""The recipes that come with Calibrant: experiments of the papers, and under ``small/`` some of them for two cores.
+"""The recipes that come with Calibrant: the papers' experiments, and under ``small/`` some of them for two cores.
 
 A recipe's name is its path in this folder without ``.toml``: ``small/scenes``, ``acls_cifar10_resnet50``.
 """
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 
 
 class RecipeSummary(NamedTuple):
-    """What a list of recipes shows."""
+    """An entry of the list of recipes."""
 
     name: str
     title: str
@@ -34,16 +34,16 @@ def names() -> list[str]:
 
 
 def summaries() -> list[RecipeSummary]:
-    """What every recipe trains, and which table of which paper it is from."""
+    """The title, paper and table of every recipe."""
     texts = {name: parse_toml(_file(name).read_bytes(), "a recipe") for name in names()}
     return [RecipeSummary(name, text["title"], text["paper"], text["table"]) for name, text in texts.items()]
 
 
 def find(recipe: str | Path) -> Path:
-    """The file of a recipe: a file of that path if there is one, otherwise the recipe that has the name.
+    """The file of a recipe, given by path or by name.
 
     Raises:
-        ValueError: there is neither; the sentence has the nearest names.
+        ValueError: there is neither; the message has the nearest names.
 
     Example:
         >>> find("small/scenes").name
@@ -71,7 +71,7 @@ def _file(name: str) -> Path:
 
 
 def _near(name: str) -> list[str]:
-    """Up to three names of recipes that were probably meant, with or without their folder."""
+    """Up to three similar names of recipes, with or without their folder."""
     aliases = {alias: recipe for recipe in names() for alias in (recipe, recipe.rpartition("/")[2])}
     words = (name[:200].lower(), name[:200].lower().rpartition("/")[2])
     matches = [alias for word in words for alias in difflib.get_close_matches(word, aliases, 3, 0.7)]

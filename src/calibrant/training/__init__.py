@@ -1,11 +1,11 @@
-"""Training by recipe, runs that survive being killed, and what a model says about a data set."""
+"""Training by recipe, runs that resume after any interruption, and predictions of trained models."""
 
 from calibrant._imports import needs_torch
 from calibrant.training.averaging import predict_mean
+from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
 from calibrant.training.finished_run import (
-    ImagePrediction,
     LastEpoch,
     OpenedRun,
     example_inputs,
@@ -15,23 +15,14 @@ from calibrant.training.finished_run import (
     predict_image,
     predict_run,
 )
-from calibrant.training.forward import evaluating, rehearse
+from calibrant.training.forward import evaluating
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
-from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
+from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replace_settings
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
 from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment
-from calibrant.training.settings import (
-    LARGEST_SEED,
-    REPAIRS,
-    TUNED_FOR,
-    MethodSettings,
-    ModelSettings,
-    Repair,
-    Resources,
-    SetName,
-)
+from calibrant.training.settings import REPAIRS, TUNED_FOR, MethodSettings, ModelSettings, Repair, Resources, SetName
 from calibrant.training.step import DivergedError
 
 __all__ = [

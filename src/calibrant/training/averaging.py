@@ -1,6 +1,6 @@
-r"""Averaged probabilities: of several runs, a deep ensemble [Lakshminarayanan2017], or of passes, MC dropout [Gal2016].
+r"""Mean probabilities: of several runs (deep ensemble [Lakshminarayanan2017]) or passes (MC dropout [Gal2016]).
 
-Either is the mean of the members' probabilities, kept as its logarithm, which a softmax gives back as it is:
+The mean is stored as its logarithm, which a softmax leaves unchanged:
 
 .. math:: z = \log \frac1M \sum_m \mathrm{softmax}(z_m)
 """
@@ -28,7 +28,7 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
 class DropoutPasses(nn.Module):
     """A model whose logits are the logarithm of the mean probabilities of several passes with dropout.
 
-    The passes draw from a stream of their own: the same seed and the same batches give the same numbers.
+    The passes have their own random stream: the same seed and the same batches give the same numbers.
 
     Example:
         >>> model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))
@@ -69,7 +69,7 @@ class DropoutPasses(nn.Module):
 
 
 def dropout_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a model that drop something."""
+    """The dropout layers of a model with a rate above 0."""
     return (layer for layer in model.modules() if isinstance(layer, _DROPOUTS) and layer.p > 0)
 
 
@@ -79,7 +79,7 @@ def predict_mean(
     """Predict a split with several runs, or with several passes of each, and average the probabilities.
 
     Args:
-        folders: Folders of the runs, which must predict the same samples and classes.
+        folders: The run folders; they must predict the same samples and classes.
         dropout_passes: Passes of each run with dropout; None is one pass without.
         seed: Seed of the passes.
         options: As `predict_run` takes them.
@@ -96,7 +96,7 @@ def predict_mean(
         if first is None:
             first, total = member, log_probabilities
             continue
-        reason = _why_not_the_same(first, member)
+        reason = _difference(first, member)
         if reason is not None:
             raise ValueError(f"{folder} cannot be averaged with {folders[0]}: {reason}")
         total = np.logaddexp(total, log_probabilities)
@@ -109,8 +109,8 @@ def predict_mean(
     )  # fmt: skip
 
 
-def _why_not_the_same(first: Predictions, second: Predictions) -> str | None:
-    """Why two runs do not predict the same samples."""
+def _difference(first: Predictions, second: Predictions) -> str | None:
+    """Why two runs cannot be averaged, or None."""
     if first.class_names != second.class_names:
         return "the classes are not the same"
     if np.shape(first.logits) != np.shape(second.logits):

@@ -1,8 +1,7 @@
-"""Checkpoints: one safetensors file with all tensors of a run, and its numbers as JSON in the file's own header.
+"""Checkpoints: one safetensors file with all tensors of a run, and its numbers as JSON in the file's header.
 
-One file, written aside and renamed, is whole or not there: a process that is killed at any moment leaves the last one.
-Nothing is unpickled. What a file holds is compared with what the run expects by name, shape and type before any of it
-is read.
+The file is written aside and renamed, so a process that is killed at any moment leaves the last complete one. Nothing
+is unpickled. Names, shapes and types are compared with what the run expects before a tensor is read.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _TYPES = {
 
 def save(path: Path, parts: Parts, state: Mapping[str, Any]) -> None:
     """Write the tensors of some parts, and a state of plain values."""
-    # A copy of its own, in rows: safetensors refuses shared and strided memory.
+    # Contiguous copies: safetensors refuses shared and strided memory.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _flat(parts).items()}
     header = {"format": FORMAT, "version": str(VERSION), "tensors": str(len(tensors))}
     header["state"] = json.dumps(json_value(state))
     with written_aside(path) as aside:
         try:
             save_file(tensors, str(aside), metadata=header)
-        except SafetensorError as error:  # a full disk, as safetensors tells it
+        except SafetensorError as error:  # a full disk, as safetensors reports it
             raise OSError(errno.EIO, " ".join(str(error).split()), str(path)) from error
 
 
@@ -56,10 +55,9 @@ def load(
 
     Args:
         path: The file.
-        like: Parts that are needed, with tensors of the shapes and types that theirs must have; others are not read.
-            All parts, as they are, if left out. Of an optimiser, whole parameters may be missing: it has no memory of
-            those that get no gradient.
-        longest: The number of samples for each of which a loss may remember a number, whatever it holds so far.
+        like: The parts to read, with tensors of the expected shapes and types; if left out, all parts, unchecked. The
+            optimiser may lack whole parameters: it has no state for those without a gradient.
+        longest: The largest number of samples that a loss may have stored a number for.
     """
     open_regular(path).close()
     try:
@@ -83,7 +81,7 @@ def load(
 
 
 def read_state(state: Mapping[str, Any], path: Path) -> State:
-    """How far a run had come, from the state of its checkpoint."""
+    """The progress of a run, from the state of its checkpoint."""
     try:
         return check_record(dict(state), State)
     except ValueError as error:
@@ -124,12 +122,12 @@ def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], lon
 
 
 def _parameter(name: str) -> str:
-    """The number of a parameter in the name of what an optimiser remembers of it."""
+    """The parameter that a tensor of the optimiser belongs to."""
     return name.rpartition("/")[0]
 
 
 def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:
-    """What an optimiser may remember of each parameter: names, shapes and types, without values."""
+    """The tensors that an optimiser may store for each parameter: names, shapes and types, without values."""
     shapes: dict[str, Tensor] = {}
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for number, parameter in enumerate(parameters):
@@ -143,14 +141,14 @@ def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:
 
 
 def optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
-    """What an optimiser remembers of each parameter, by number and name."""
+    """The tensors that an optimiser stores for each parameter, by number and name."""
     state = optimiser.state_dict()["state"]
     return {f"{n}/{name}": torch.as_tensor(value) for n, memory in state.items() for name, value in memory.items()
             if value is not None}  # fmt: skip
 
 
 def restore_optimiser(optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser its memory back; its settings stay those of the recipe."""
+    """Restore the state of an optimiser; its settings stay those of the recipe."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, member = name.partition("/")
@@ -159,7 +157,7 @@ def restore_optimiser(optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> No
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Give a module its tensors back; every one must be there."""
+    """Restore a module; every tensor must be there."""
     try:
         module.load_state_dict(dict(tensors))
     except RuntimeError as error:

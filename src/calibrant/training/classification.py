@@ -1,4 +1,4 @@
-"""Classification of samples, or of pixels: logits, one of Calibrant's losses, and predictions of every set."""
+"""Classification of samples or pixels: the model gives logits, and the recipe's loss trains it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
+from calibrant.models import physical_memory
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import forward, inputs_and_target, labels_at, rehearse
+from calibrant.training.forward import evaluating, forward, inputs_and_target, labels_at
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -27,7 +28,7 @@ class Classification(Task):
     """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
 
     def check(self, recipe: Recipe, sets: Sets) -> None:
-        """Refuse a recipe that asks for something that the data would silently ignore."""
+        """Refuse settings that would have no effect on these data."""
         train = sets.train
         plain = "data of images with one class each"
         is_plain = train.kind == "image" and train.masks is None
@@ -39,7 +40,7 @@ class Classification(Task):
             check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
 
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
-        """The recipe's network; words start from vectors where the recipe has them."""
+        """The recipe's network, with its word vectors if it has any."""
         text, vectors = recipe.data.text, None
         if text is not None and text.vectors is not None and sets.vocabulary is not None:
             vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
@@ -50,8 +51,29 @@ class Classification(Task):
         return training_pipeline(recipe, train)
 
     def rehearse(self, run: Run) -> None:
-        """Shapes alone go through the model where that is enough."""
-        rehearse(run)
+        """Raise a ValueError unless the model takes the inputs, gives a logit for each class, and the loss takes both.
+
+        Where possible the model is run on tensors without values (device "meta"): this takes no time, draws no random
+        numbers and changes nothing.
+        """
+        rows = list(range(min(2, len(run.pipeline), run.batches.size)))
+        batch = run.pipeline.batch(rows).to(run.fabric.device)
+        inputs, target = inputs_and_target(run, batch)
+        needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
+        if needed > memory:
+            raise ValueError(
+                f"a batch of {run.batches.size} inputs of shape {list(inputs.shape[1:])} takes "
+                f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB"
+            )
+        logits = _empty_logits(run, inputs)
+        classes = len(run.pipeline.dataset.classes)
+        if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
+            raise ValueError(
+                f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
+                f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
+            )
+        with torch.no_grad():
+            run.loss(logits, labels_at(target, logits), ids=batch.indices)
 
     def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their samples, or by their labelled pixels."""
@@ -67,7 +89,7 @@ class Classification(Task):
         return [MicroBatch(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
 
     def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:
-        """The share of a part in the loss, None if its logits are not finite, which losses refuse; and the logits."""
+        """The weighted loss of a part, None if its logits are not finite, and the logits."""
         logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
         run.has_begun = True
         try:
@@ -79,19 +101,19 @@ class Classification(Task):
         return (value if part.weight == 1.0 else value * part.weight), logits.detach()
 
     def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
-        """Fidelity and regulariser."""
+        """Fidelity and regulariser of a part."""
         terms = run.loss.terms(output, labels_at(part.target, output), ids=part.ids)
         return {name: float(term) for name, term in terms.items()}
 
     def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
-        """Tell the loss what was predicted: in every process what all of them saw."""
+        """Update the loss's memory; in every process with the samples of all."""
         columns = (torch.cat(outputs), *(torch.cat(c) for c in ([p.target for p in parts], [p.ids for p in parts])))
         world = run.fabric.world_size
-        logits, target, ids = (_gathered(x, world, run.batch_size) for x in columns) if world > 1 else columns
+        logits, target, ids = (_gather(x, world, run.batch_size) for x in columns) if world > 1 else columns
         run.loss.update(logits, target, ids=ids)
 
     def validate(self, run: Run, val: Dataset) -> dict[str, float]:
-        """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
+        """Every metric of one pass over the data; each process takes its share of the samples."""
         settings = run.recipe.training
         pipeline = evaluation_pipeline(run.recipe, val)
         batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
@@ -110,7 +132,7 @@ class Classification(Task):
         return tally.compute()
 
     def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
-        """Write the predictions of every set, and what the model takes and gives."""
+        """Write the predictions of every set, and the model's input and classes."""
         model, device, numbers = unwrap(run.model), run.fabric.device, {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
@@ -131,10 +153,41 @@ class Classification(Task):
         return numbers
 
 
-def _gathered(own: Tensor, world: int, total: int) -> Tensor:
-    """The parts of all processes as one batch, in the order of the samples before they were shared out."""
-    short = -(-total // world) - len(own)  # of a batch that does not share out evenly some processes have one less
-    own = torch.cat([own, own[:1].expand(short, *own.shape[1:])]) if short else own.contiguous()
-    parts = [torch.empty_like(own) for _ in range(world)]
-    torch.distributed.all_gather(parts, own)
+def _gather(rows: Tensor, world: int, total: int) -> Tensor:
+    """The rows of all processes as one batch, in the order they had before they were distributed."""
+    missing = -(-total // world) - len(rows)  # some processes have one row less if the batch does not divide evenly
+    rows = torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+    parts = [torch.empty_like(rows) for _ in range(world)]
+    torch.distributed.all_gather(parts, rows)
     return torch.stack(parts, dim=1).flatten(0, 1)[:total]
+
+
+def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
+    """Zeros of the shape of the logits of a few inputs."""
+    model, name = unwrap(run.model), run.recipe.model.name
+    count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
+            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
+            shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
+        except ValueError:
+            if ":" not in name and "/" not in name:
+                raise
+            with evaluating(model):  # a model of other code may read values, which "meta" does not have
+                shape = forward(model, inputs, name, first=True).shape
+    return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
+
+
+class _WithoutValues(nn.Module):
+    """A model whose tensors have shapes but no values."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
+        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
+
+    def forward(self, inputs: Tensor) -> object:
+        """As the model's own."""
+        return self._call(inputs)

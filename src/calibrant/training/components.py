@@ -1,7 +1,7 @@
-"""What a recipe names, with parameters: steps of a view, mixing, blanking, colouring, losses.
+"""Components that a recipe names with their parameters: steps of a view, mixing, blanking, colouring, losses.
 
-Parameters come from a file: their names, types and sizes are compared with the signature of what takes them before it
-is called.
+Parameters come from a file: their names, types and sizes are checked against the component's signature before it is
+called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from calibrant.losses import Loss, describe, get, names
 
 #: Pixels along a side of an image, and of its padding.
 LARGEST_SIDE = 8192
-#: The number of samples that a loss with a memory may be made for.
+#: Largest training set for a loss with a memory.
 MOST_SAMPLES = 10**8
 
 STEPS: dict[str, Any] = {
@@ -65,12 +65,12 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
     def build(self, what: str, table: Mapping[str, Any]) -> Any:
-        """The component that a table has under this name."""
+        """Build the component that a table has under this name."""
         return build(what, self.name, table, self.parameters)
 
 
 def build(what: str, name: str, table: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
-    """The component of a table by its name.
+    """Build a component of a table by its name.
 
     Example:
         >>> build("step", "pad", STEPS, {"pixels": 2})
@@ -86,7 +86,7 @@ def build(what: str, name: str, table: Mapping[str, Any], parameters: Mapping[st
 
 
 def make(what: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
-    """Call a factory after a check of its parameters."""
+    """Check the parameters of a factory, and call it."""
     signature, hints = inspect.signature(factory).parameters, _hints(factory)
     _check_names(what, parameters, list(signature))
     for name, parameter in signature.items():
@@ -97,7 +97,7 @@ def make(what: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def make_loss(name: str, parameters: Mapping[str, Any], ignore_index: int | None = None) -> Loss:
-    """A loss; ``ignore_index`` is the data set's, where the parameters have none."""
+    """Build a loss; ``ignore_index`` is the data set's, used if the parameters have none."""
     if name not in names():
         raise ValueError(f"unknown loss {short(name)}; known are {', '.join(names())}{did_you_mean(name, names())}")
     what, method = f"loss {name!r}", describe(name)
@@ -130,13 +130,13 @@ def make_steps(steps: Iterable[dict[str, Any]]) -> list[Step]:
 
 
 def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
-    """What changes the colours of images, or None without parameters."""
+    """The colour jitter, or None without parameters."""
     jitter: ColourJitter | None = make("colouring", ColourJitter, parameters) if parameters else None
     return jitter
 
 
 def words_of(hint: Any) -> str:
-    """What an annotation asks for, in words."""
+    """An annotation in words, for messages."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     if get_origin(hint) is tuple:
@@ -153,7 +153,7 @@ def _check_names(what: str, parameters: Iterable[str], allowed: list[str]) -> No
 
 
 def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], largest: int) -> None:
-    """Refuse a parameter of another type than its annotation, or a whole number beyond ``largest``."""
+    """Refuse a parameter that does not have the type of its annotation, and whole numbers beyond ``largest``."""
     for name, value in parameters.items():
         hint = hints.get(name, Any)
         values = value if isinstance(value, list | tuple) else [value]
@@ -161,13 +161,13 @@ def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, A
             _adapter(hint).validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError:
             raise ValueError(f"{what}: {name} must be {words_of(hint)}, got {short(value)}") from None
-        counted = any(int in (member, *get_args(member)) for member in _members(hint))
-        if counted and (large := [v for v in values if isinstance(v, int) and abs(v) > largest]):
+        is_whole = any(int in (member, *get_args(member)) for member in _members(hint))
+        if is_whole and (large := [v for v in values if isinstance(v, int) and abs(v) > largest]):
             raise ValueError(f"{what}: {name} must be at most {largest}, got {short(large[0])}")
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    """Takes what an annotation says, strictly: a whole number is a number, true is none, a list is a tensor."""
+    """A strict validator of an annotation: whole numbers count as numbers, booleans do not, a list is a tensor."""
     members: Any = tuple(tuple[float, ...] if member is Tensor else member for member in _members(hint))
     union: Any = Union[members]  # noqa: UP007
     return TypeAdapter(union, config=ConfigDict(strict=True, arbitrary_types_allowed=True))

@@ -29,7 +29,7 @@ from calibrant.training.settings import AlsoSettings, DataSettings, Role, TextSe
 
 @dataclass(frozen=True)
 class Sets:
-    """Training, validation and test data, what else is predicted at the end, and what has no path to be read from."""
+    """Training, validation and test data, further sets to predict, and the names of sets without a path."""
 
     train: Dataset
     val: Dataset | None
@@ -51,22 +51,22 @@ class Sets:
 
 
 def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
-    """Read the data of a recipe; ``path`` goes before the recipe's own."""
+    """Read the data of a recipe; ``path`` takes precedence over the recipe's."""
     settings = recipe.data
 
-    def part(role: Role) -> Dataset:
+    def read_role(role: Role) -> Dataset:
         return read_split(recipe, path, getattr(settings, role), **settings.split_options.get(role, {}))
 
-    train = part("train")
+    train = read_role("train")
     if settings.test_share is None:
-        test = align_classes(part("test"), train.classes, by_position=False)
+        test = align_classes(read_role("test"), train.classes, by_position=False)
     else:
         train, test = hold_out(train, fraction=settings.test_share)
     if settings.resample:
         train, test = resample(train, test, seed=recipe.seed)
     val = None
     if settings.val is not None and settings.val != settings.test:
-        val = align_classes(part("val"), train.classes, by_position=False)
+        val = align_classes(read_role("val"), train.classes, by_position=False)
     if settings.hold_out is not None:
         if val is not None:
             raise ValueError("data.val and data.hold_out both name a validation set; one of them is enough")
@@ -75,21 +75,21 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
             test, val = hold_out(test, **amount)
         else:
             train, val = hold_out(train, **amount)
-    train = _drawn(train, settings)
+    train = _limit(train, settings)
     disjoint(train, *([val] if val is not None else []), test)
-    more = {n: AlsoSettings(variant=also) if isinstance(also, str) else also for n, also in settings.also.items()}
-    left_out = tuple(name for name, also in more.items() if also.layout is not None and not also.path)
-    others = {name: _read_also(recipe, path, also, test) for name, also in more.items() if name not in left_out}
+    further = {n: AlsoSettings(variant=also) if isinstance(also, str) else also for n, also in settings.also.items()}
+    left_out = tuple(name for name, also in further.items() if also.layout is not None and not also.path)
+    also = {name: _read_also(recipe, path, part, test) for name, part in further.items() if name not in left_out}
     if settings.variant == "single-object":
         train = single_object(train) if "train" in settings.variant_of else train
         test = single_object(test) if "test" in settings.variant_of else test
         val = single_object(val) if val is not None and "val" in settings.variant_of else val
-    sets = Sets(train, val, test, others, left_out)
+    sets = Sets(train, val, test, also, left_out)
     return sets if settings.text is None else _with_tokens(sets, settings.text)
 
 
-def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
-    """The ``train_count`` samples of what is left to train on; all of them if the recipe names no count."""
+def _limit(train: Dataset, settings: DataSettings) -> Dataset:
+    """Draw ``train_count`` training samples; all if the recipe sets no count."""
     count = settings.train_count
     if count is None or count == len(train):
         return train
@@ -99,7 +99,7 @@ def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
     return hold_out(train, count=count, seed=seed)[1].replace(split=train.split)
 
 
-#: What a recipe does with images after they were read.
+#: Settings that act on images after they are read.
 _AFTER_READING = {
     "steps",
     "train_steps",
@@ -113,19 +113,19 @@ _AFTER_READING = {
 }
 
 
-def read_alike(first: Recipe, second: Recipe) -> bool:
-    """Whether `load_sets` gives the same for two recipes."""
+def have_same_data(first: Recipe, second: Recipe) -> bool:
+    """Whether `load_sets` returns the same for two recipes."""
     data, other = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
     return data == other and (first.seed == second.seed or not first.data.resample)
 
 
 def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
-    """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
+    """Read one split: of the recipe's data, or of another layout without the recipe's options."""
     settings = recipe.data
     where = path or settings.path
     readers = layouts()
     if not where and settings.layout in readers and not readers[settings.layout].splits(Path(settings.layout)):
-        raise ValueError(f"the recipe does not say where its data ({settings.layout}) lies; --data DIR does")
+        raise ValueError(f"the recipe does not say where its data ({settings.layout}) are: give --data DIR")
     where = where or settings.layout  # an embedded set
     if layout is not None and layout != settings.layout:
         return read(where, split or None, layout=layout, **options)
@@ -133,10 +133,10 @@ def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None 
 
 
 def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bool = True) -> Dataset:
-    """The same samples with labels in other classes' order, by name.
+    """The same samples with the labels of other classes, matched by name.
 
-    With ``by_position``, names that are whole numbers and none of the classes' are positions: ImageNetV2 is such a data
-    set, whose folders are called 0 to 999.
+    With ``by_position``, class names that are whole numbers and not among the classes are positions: the folders of
+    ImageNetV2 are called 0 to 999.
     """
     if dataset.classes == classes:
         return dataset
@@ -144,9 +144,9 @@ def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bo
     if by_position and all(name.isdecimal() for name in dataset.classes) and not set(dataset.classes) <= indices.keys():
         indices = {str(index): index for index in range(len(classes))}
     if dataset.masks is not None:
-        raise ValueError(f"{dataset.title}: its masks name other classes than those that were trained")
+        raise ValueError(f"{dataset.title}: its masks have other classes than the trained model")
     if unknown := [name for name in dataset.classes if name not in indices]:
-        raise ValueError(f"{dataset.title}: the class {unknown[0]!r} is none of the {len(classes)} that were trained")
+        raise ValueError(f"{dataset.title}: the class {unknown[0]!r} is not one of the {len(classes)} trained classes")
     table = np.array([indices[name] for name in dataset.classes], dtype=np.int64)
     labels = np.where(dataset.labels >= 0, table[dataset.labels], dataset.labels)
     boxes = dataset.boxes
@@ -155,7 +155,7 @@ def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bo
     return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
 
 
-def labelled(dataset: Dataset) -> Dataset:
+def select_labelled(dataset: Dataset) -> Dataset:
     """The samples that have a class; all of them, if it has masks."""
     if dataset.masks is None and (dataset.labels < 0).any():
         dataset = dataset.take(dataset.labels >= 0)
@@ -165,7 +165,7 @@ def labelled(dataset: Dataset) -> Dataset:
 
 
 def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Dataset) -> Dataset:
-    """One more set to predict: the test set or data of its own, as it is or in a variant."""
+    """Read a further set to predict: the test set or other data, unchanged or in a variant."""
     data = test
     if {"layout", "path", "split", "options"} & also.model_fields_set:
         split = also.split or ("" if also.layout else recipe.data.test)
@@ -173,29 +173,29 @@ def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Datas
         data = align_classes(read_split(recipe, also.path or path, split, also.layout, **options), test.classes)
     if also.variant is not None:
         data = context_only(data) if also.variant == "context-only" else single_object(data)
-    if also.pool:  # the same pictures under a shift have the same ids
+    if also.pool:  # shifted versions of the same images have the same ids
         data = test.merged(data.replace(ids=tuple(f"pooled/{name}" for name in data.ids)))
     return data
 
 
 def _with_tokens(sets: Sets, text: TextSettings) -> Sets:
-    """Texts as rows of token ids, by a vocabulary of the training data."""
+    """Encode texts as token ids, by a vocabulary of the training data."""
     if sets.train.kind != "text":
         raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")
     words = Vocabulary.build((sample.input for sample in sets.train), size=text.vocabulary, min_count=text.min_count)
-    train, test = (as_tokens(data, words, text) for data in (sets.train, sets.test))
-    val = None if sets.val is None else as_tokens(sets.val, words, text)
-    also = {name: as_tokens(data, words, text) for name, data in sets.also.items()}
+    train, test = (encode_texts(data, words, text) for data in (sets.train, sets.test))
+    val = None if sets.val is None else encode_texts(sets.val, words, text)
+    also = {name: encode_texts(data, words, text) for name, data in sets.also.items()}
     return Sets(train, val, test, also, sets.left_out, words)
 
 
-def as_tokens(dataset: Dataset, words: Vocabulary, text: TextSettings) -> Dataset:
-    """Texts as rows of token ids, by the settings of a recipe."""
+def encode_texts(dataset: Dataset, words: Vocabulary, text: TextSettings) -> Dataset:
+    """Encode texts as token ids, by the settings of a recipe."""
     return encoded(dataset, words, text.length, side=text.side, unknown=text.unknown)
 
 
 def training_pipeline(recipe: Recipe, train: Dataset, *, filled_up: bool = False) -> Pipeline:
-    """Training data as the model takes it; ``filled_up`` for images of any sizes."""
+    """The pipeline of the training data; ``filled_up`` for images of different sizes."""
     settings = recipe.data
     return Pipeline(
         train,
@@ -210,8 +210,8 @@ def training_pipeline(recipe: Recipe, train: Dataset, *, filled_up: bool = False
 
 
 def evaluation_pipeline(recipe: Recipe, dataset: Dataset, *, filled_up: bool = False) -> Pipeline:
-    """Data as the model takes it for validation and predictions: samples with a class, or images of any sizes."""
-    samples = dataset if filled_up else labelled(dataset)
+    """The pipeline of validation and prediction: samples with a class, or with ``filled_up`` images of any size."""
+    samples = dataset if filled_up else select_labelled(dataset)
     return Pipeline(samples, make_steps(recipe.data.steps), filled_up=filled_up, **_rendering(recipe.data))
 
 

@@ -1,4 +1,4 @@
-"""The processes of one run: how they start, and how what ends one of them ends them all with one sentence."""
+"""The processes of one run: how they start, and how the failure of one ends them all with one message."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from torch.distributed.distributed_c10d import _get_default_store
 from calibrant.models import one_line
 from calibrant.training.recipe import Recipe
 
-#: Of one run, per machine, and machines: more is a slip of the pen.
+#: Devices per machine, and machines, of one run: larger numbers are typos.
 MOST_DEVICES, MOST_NODES = 1024, 1024
 
-#: How the libraries below torch say that a process at the other end is gone.
+#: Messages of gloo and NCCL when another process has ended.
 LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
 
-# Seconds that the first process waits for the others when the run has failed.
+# Seconds that the first process waits for the others after a failure.
 _PATIENCE = 2.0
 
 _REASON = "calibrant/reason"
 
-#: Keeps oneDNN, which computes for torch, away from AMX.
+#: Keeps oneDNN, which torch computes with, from using AMX.
 ISA_LIMIT = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 
 
@@ -46,12 +46,12 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
 
     for name in ("lightning.fabric", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # The last evaluation is the first process's, and the others wait for it, however long it takes.
+    # The others wait while the first process does the last evaluation, however long it takes.
     strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
                         precision=recipe.training.precision)  # fmt: skip
-    except Exception as error:  # of many kinds, one of them Lightning's own
+    except Exception as error:  # of many types, some of them Lightning's own
         raise ValueError(
             f"the accelerator {accelerator!r} cannot be used here ({one_line(error, 200)}); --accelerator cpu "
             "always can"
@@ -67,7 +67,7 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
 
 @functools.cache
 def check_bf16() -> None:
-    """Refuse bf16 where it would kill the process: some virtual machines promise instructions that they do not have."""
+    """Refuse bf16 where it would kill the process: some virtual machines report instructions that they lack."""
     program = "import torch; square = torch.ones(128, 128, dtype=torch.bfloat16); square @ square"
     if subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode < 0:
         raise ValueError(
@@ -78,14 +78,14 @@ def check_bf16() -> None:
 
 @contextlib.contextmanager
 def ending_together(fabric: Any) -> Iterator[None]:
-    """Inside, several processes do one run: a failure is reported by the first of them, and leaves none behind."""
+    """Inside, several processes train together: the first reports a failure, and none is left running."""
     if fabric.world_size == 1:
         yield
         return
     children = _take_over_children(fabric)
     try:
         yield
-        torch.distributed.destroy_process_group()  # else its threads may end the process in their own way
+        torch.distributed.destroy_process_group()  # else its threads may abort the process at exit
     except BaseException as error:
         lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
         if fabric.global_rank > 0 and not lost:
@@ -103,7 +103,7 @@ def ending_together(fabric: Any) -> Iterator[None]:
 def leave(code: int) -> NoReturn:
     """End this process: at once if it is one of several, else as Python does.
 
-    Taking a process group down while its other end is doing the same can wait for ever.
+    Destroying a process group while the other processes do the same can hang.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         for stream in (sys.stdout, sys.stderr):
@@ -113,10 +113,10 @@ def leave(code: int) -> NoReturn:
 
 
 def _take_over_children(fabric: Any) -> list[subprocess.Popen[bytes]]:
-    """What this process has started of the run, taken over from Fabric where a lost connection tells of its end.
+    """The processes that this one has started, taken over from Fabric on a CPU.
 
-    Fabric kills all processes, this one too, within five seconds of one's end, be it before the reason is reported.
-    NCCL needs that; gloo says itself that a process is gone.
+    Fabric kills all processes, this one too, within five seconds of the end of one, perhaps before the reason is
+    reported. NCCL needs that; gloo itself reports a lost process.
     """
     processes = getattr(fabric.strategy.launcher, "procs", [])
     children = list(processes)
@@ -126,7 +126,7 @@ def _take_over_children(fabric: Any) -> list[subprocess.Popen[bytes]]:
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """Wait a moment for them, and not longer: only the first process of a run writes anything."""
+    """Wait a moment for them, then kill them: only the first process of a run writes anything."""
     for child in children:
         try:
             child.wait(_PATIENCE)
@@ -135,7 +135,7 @@ def _end(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _leave_reason(error: BaseException) -> None:
-    """Leave the reason where the first process finds it if it has not met the same."""
+    """Leave the reason where the first process can read it."""
     is_sentence = isinstance(error, (ValueError, ArithmeticError, OSError))
     with contextlib.suppress(RuntimeError):
         _get_default_store().set(_REASON, str(error) if is_sentence else repr(error))
@@ -144,7 +144,7 @@ def _leave_reason(error: BaseException) -> None:
 
 
 def _read_reason() -> str:
-    """The reason that another process has left, if it had time to."""
+    """The reason that another process has left, if any."""
     with contextlib.suppress(RuntimeError):
         store = _get_default_store()
         if store.check([_REASON]):

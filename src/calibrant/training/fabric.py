@@ -1,8 +1,7 @@
 """Lightning Fabric, imported without torchmetrics.
 
-Fabric imports torchmetrics, which imports torchvision, SciPy's signal processing and, where it is installed,
-transformers: more than torch itself takes. All that Fabric needs of it is its version, which the package's metadata
-tell.
+Fabric imports torchmetrics, which imports torchvision, SciPy's signal processing and, where installed, transformers:
+more than torch itself. Fabric needs only its version, which is in the package's metadata.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import ModuleType
 
 @contextlib.contextmanager
 def _version_alone(package: str) -> Iterator[None]:
-    """Inside, importing the package gives its version and nothing else; one that was imported before is left alone."""
+    """Inside, importing the package gives only its version, unless it was imported before."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -24,9 +23,9 @@ def _version_alone(package: str) -> Iterator[None]:
     if package in sys.modules or version is None:
         yield
         return
-    stand_in = ModuleType(package)
-    vars(stand_in)["__version__"] = version
-    sys.modules[package] = stand_in
+    stub = ModuleType(package)
+    vars(stub)["__version__"] = version
+    sys.modules[package] = stub
     try:
         yield
     finally:

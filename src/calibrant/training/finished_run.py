@@ -23,10 +23,10 @@ from calibrant.training.checkpoints import LOSS, NETWORK, restore_network
 from calibrant.training.datasets import (
     Sets,
     align_classes,
-    as_tokens,
+    encode_texts,
     evaluation_pipeline,
+    have_same_data,
     load_sets,
-    read_alike,
     read_split,
 )
 from calibrant.training.distributed import make_fabric
@@ -54,16 +54,15 @@ def predict_run(
 
     Args:
         folder: The run folder.
-        data: Where the data lies, if not where the recipe says.
-        split: Which; the recipe's test split if left out.
-        layout: Layout of ``data``, if it is another data set than the one that was trained on; classes are matched by
+        data: Folder of the data, if not the recipe's.
+        split: Name of the split; the recipe's test split if left out.
+        layout: Layout of ``data``, if it is not the data set that the model was trained on; classes are matched by
             name, or by position if their names are numbers.
-        checkpoint: ``"kept"`` is the model that the run itself was judged by, the last or the best as its recipe says.
-        accelerator: As Lightning Fabric takes it.
-        trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
-            is the run folder that names it.
-        whole_maps: Of data with masks: keep every pixel, whatever ``data.pixels`` says.
-        wrap: What the model is put into before it predicts, if anything.
+        checkpoint: ``"kept"`` is the model that the run evaluated, the last or the best as its recipe says.
+        accelerator: As in Lightning Fabric.
+        trust_code: Allow importing and calling a model that the run folder gives as ``package.module:factory``.
+        whole_maps: For masks: keep every pixel, whatever ``data.pixels`` says.
+        wrap: Wraps the model before it predicts.
         progress: Called after every batch.
     """
     run = open_run(
@@ -80,7 +79,7 @@ def predict_run(
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run's model with a set of its data: its recipe, the model on its device, the set, and all sets it is of."""
+    """A run's recipe and model, the data set to use it on, and all sets of the run."""
 
     recipe: Recipe
     model: nn.Module
@@ -100,9 +99,9 @@ def open_run(
     trust_code: bool = False,
     after: OpenedRun | None = None,
 ) -> OpenedRun:
-    """The model of a run, and a set to look at with it; arguments as for `predict_run`.
+    """Open the model of a run and a set to predict; arguments as for `predict_run`.
 
-    ``after`` is a run that was opened with the same arguments: data that both read alike are not read again.
+    ``after`` is a run opened before with the same arguments: its data are used again if both recipes read the same.
     """
     run_folder = RunFolder(folder)
     recipe = run_folder.recipe()
@@ -111,13 +110,15 @@ def open_run(
     file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
     if not file.exists():
         raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not written it yet")
-    is_read = after is not None and read_alike(after.recipe, recipe)
-    sets = after.sets if after is not None and is_read else load_sets(recipe, None if layout else data)
+    if after is not None and have_same_data(after.recipe, recipe):
+        sets = after.sets
+    else:
+        sets = load_sets(recipe, None if layout else data)
     dataset = None if layout else _set_of_run(recipe, sets, split)
     if dataset is None:
         dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
         if sets.vocabulary is not None and recipe.data.text is not None:
-            dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
+            dataset = encode_texts(dataset, sets.vocabulary, recipe.data.text)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     restore_network(model, file)
     device = make_fabric(recipe, accelerator, 1, 1).device
@@ -125,20 +126,20 @@ def open_run(
 
 
 def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
-    """A set by its part in the run (val, test, a name in also), or by the name of a split that the run has whole."""
+    """A set by its role in the run (val, test, a name in also), or by the name of a split that the run uses whole."""
     if split is None:
         return sets.test
     if split in sets.evaluated:
         if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
-            raise ValueError("'val' is what was held out of this run and the name of its test split; leave --split out "
-                             "for the test data, or read another with --layout")  # fmt: skip
+            raise ValueError("'val' is both the data held out of this run and its test split; leave out --split for "
+                             "the test data, or read another set with --layout")  # fmt: skip
         return sets.evaluated[split]
     is_whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
     return sets.test if split == recipe.data.test and is_whole and not recipe.data.resample else None
 
 
 def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Module, list[int], list[str]]:
-    """The model of a finished run, ready to be exported.
+    """The model of a finished run, for export.
 
     Args:
         folder: The run folder.
@@ -168,7 +169,7 @@ def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Modu
 
 
 def example_inputs(folder: str | Path) -> np.ndarray | None:
-    """Inputs that a finished run's model can take, where random numbers will not do: rows of word ids."""
+    """Example inputs of a finished run's model where random numbers will not do: rows of word ids."""
     facts = RunFolder(folder).model_facts()
     if not facts.vocabulary_size:
         return None
@@ -177,7 +178,7 @@ def example_inputs(folder: str | Path) -> np.ndarray | None:
 
 
 class Normalise(nn.Module):
-    """(x - mean) / std per channel, as a part of an exported model."""
+    """(x - mean) / std per channel, as the first layer of an exported model."""
 
     mean: Tensor
     std: Tensor
@@ -193,13 +194,13 @@ class Normalise(nn.Module):
 
 
 class ImagePrediction(NamedTuple):
-    """What a network says of an image.
+    """What a network predicts for an image.
 
     Attributes:
-        dataset: With the image alone.
+        dataset: The data set with this image only.
         picture: [H, W, 3], after the recipe's steps.
         mask: [H, W] labels.
-        predictions: Logits [1, K, H, W], and labels in which what is not measured is ignored.
+        predictions: Logits [1, K, H, W], and labels with excluded pixels set to ignore_index.
     """
 
     dataset: Dataset
@@ -215,10 +216,10 @@ def predict_image(
 
     Args:
         folder: The run folder.
-        image: Its id in the data set, or the end of one that no other has.
-        data: Where the data lies, if not where the recipe says.
-        split: Which; the recipe's test split if left out.
-        trust_code: As for `calibrant.training.predict_run`.
+        image: Its id in the data set, or an ending of the id that is unique.
+        data: Folder of the data, if not the recipe's.
+        split: Name of the split; the recipe's test split if left out.
+        trust_code: As for `predict_run`.
     """
     run = open_run(folder, data=data, split=split, trust_code=trust_code)
     if run.dataset.masks is None:
@@ -240,7 +241,7 @@ def predict_image(
 
 
 def index_of(ids: Sequence[str], image: str, title: str) -> int:
-    """The position of an id, given whole, without its suffix, or by an end that no other id has.
+    """The position of an id, given whole, without its suffix, or by a unique ending.
 
     Example:
         >>> index_of(("test/a.png", "test/b.png"), "b", "camvid/test")
@@ -260,13 +261,13 @@ def index_of(ids: Sequence[str], image: str, title: str) -> int:
 
 @dataclass(frozen=True)
 class LastEpoch:
-    """What the loss of a run saw last.
+    """The last epoch of a run, as its loss saw it.
 
     Attributes:
-        loss: With the memory that the checkpoint holds.
+        loss: With the memory from the checkpoint.
         logits: Logits of the training samples ``[N, C]``, by the network of the last checkpoint, without augmentation.
         labels: Their classes ``[N]``.
-        order: Batches of the last epoch: numbers of samples.
+        order: Batches of the last epoch, as positions of samples.
     """
 
     loss: Loss
@@ -275,20 +276,20 @@ class LastEpoch:
     order: tuple[Tensor, ...]
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Logits, labels and numbers of the samples of each batch."""
+        """Logits, labels and positions of the samples of each batch."""
         for ids in self.order:
             yield self.logits[ids], self.labels[ids], ids
 
 
 def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
-    """Read the last checkpoint of a run, and predict the samples that it was trained on.
+    """Read the last checkpoint of a run, and predict its training samples.
 
-    Losses that remember samples know them by their numbers in the training set, so both are read together. A model that
-    is neither Calibrant's, torchvision's nor timm's is refused.
+    Losses with a memory know samples by their positions in the training set. A model given as
+    ``package.module:factory`` is refused.
 
     Args:
         folder: The run folder.
-        data: Where the data lies, if not where the run's recipe says.
+        data: Folder of the data, if not the recipe's.
     """
     run_folder = RunFolder(folder)
     recipe = run_folder.recipe()

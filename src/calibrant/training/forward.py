@@ -1,6 +1,6 @@
-"""What goes into a model and what comes out of it: inputs and targets of a batch, logits, and a rehearsal of both.
+"""The inputs and targets of a batch, and the logits that a model gives for it.
 
-Of data with masks also: labels where the logits are, classes that are not measured, and logits before interpolation.
+For masks also: labels at the positions of the logits, an excluded class, and logits before interpolation.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import Tensor, nn
 
 from calibrant._validation import did_you_mean
 from calibrant.data import Batch, Dataset, normalised, sample_generator
-from calibrant.models import TERMINATED, one_line, physical_memory
+from calibrant.models import TERMINATED, one_line
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.distributed import LOST
-from calibrant.training.run import Run, dtype_of, unwrap
+from calibrant.training.run import Run, dtype_of
 
-# How torch's allocators say that there is no memory left.
+# Messages of torch's allocators that run out of memory.
 _NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
 
-# The stream of random numbers of mixing and blanking; those of the samples are 0 and up, that of their order is -1.
+# Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
 _MIXING = -2
 
 
 def inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the model sees, and what it is trained towards."""
+    """The inputs of the model, and its targets."""
     recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
     dtype = dtype_of(recipe)
     if run.pipeline.dataset.kind != "image":
@@ -65,10 +65,10 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
     """The logits that a model gives for a batch.
 
     Args:
-        model: Anybody's; torchvision's segmentation models give a dictionary.
-        inputs: As it takes them.
+        model: Gives a tensor, or a dictionary as torchvision's segmentation models do.
+        inputs: As the model takes them.
         name: Name of the model, for messages.
-        first: Nothing went through it before in this process: if this fails, the two do not fit.
+        first: Whether this is the first call: an error then means that model and inputs do not fit.
     """
     with memory_errors():
         try:
@@ -76,9 +76,9 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            lost = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
-            ended = isinstance(error, SystemExit) and error.code == TERMINATED
-            if not first or lost or ended or isinstance(error, MemoryError):
+            is_other = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
+            is_terminated = isinstance(error, SystemExit) and error.code == TERMINATED
+            if not first or is_other or is_terminated or isinstance(error, MemoryError):
                 raise
             words = one_line(error, 200) or type(error).__name__
             raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
@@ -101,7 +101,7 @@ def memory_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode; afterwards every module is in its own mode again: a frozen one stays frozen."""
+    """Inside, the model is in evaluation mode; afterwards every module has its own mode again."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -111,67 +111,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def rehearse(run: Run) -> None:
-    """Raise a ValueError unless the model takes the data's inputs, gives a logit for each class, and the loss fits.
-
-    Where it can be, only shapes go through the model (tensors on the device "meta" have no values): this costs no time,
-    draws no random numbers and changes nothing.
-    """
-    rows = list(range(min(2, len(run.pipeline), run.batches.size)))
-    batch = run.pipeline.batch(rows).to(run.fabric.device)
-    inputs, target = inputs_and_target(run, batch)
-    needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
-    if needed > memory:
-        raise ValueError(
-            f"a batch of {run.batches.size} inputs of shape {list(inputs.shape[1:])} takes {needed / 2**30:,.0f} GB, "
-            f"and this machine has {memory / 2**30:,.0f} GB"
-        )
-    logits = _empty_logits(run, inputs)
-    classes = len(run.pipeline.dataset.classes)
-    if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
-        raise ValueError(
-            f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
-            f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
-        )
-    with torch.no_grad():
-        run.loss(logits, labels_at(target, logits), ids=batch.indices)
-
-
-def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
-    """Zeros of the shape of the logits of a few inputs."""
-    model, name = unwrap(run.model), run.recipe.model.name
-    count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
-            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
-            shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
-        except ValueError:
-            if ":" not in name and "/" not in name:
-                raise
-            with evaluating(model):  # somebody else's model may look at values, which are not there on "meta"
-                shape = forward(model, inputs, name, first=True).shape
-    return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
-
-
-class _WithoutValues(nn.Module):
-    """A model with tensors that have shapes alone in the place of its own."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
-        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
-
-    def forward(self, inputs: Tensor) -> object:
-        """As the model's own."""
-        return self._call(inputs)
-
-
 def labels_at(masks: Tensor, logits: Tensor) -> Tensor:
     """Labels [N, h, w] at the positions of logits [N, C, h, w]: those of the nearest pixels of the masks [N, H, W].
 
-    Targets that are no masks come back as they are.
+    Targets other than masks are returned unchanged.
 
     Example:
         >>> import torch
@@ -187,7 +130,7 @@ def labels_at(masks: Tensor, logits: Tensor) -> Tensor:
 
 
 def excluded_label(dataset: Dataset, name: str | None) -> int | None:
-    """The label of the class that is not measured; an error if the data set has no such class, or no masks."""
+    """The label of the class excluded from the metrics; an error if the data set has no such class, or no masks."""
     if name is None:
         return None
     if dataset.masks is None or dataset.ignore_index is None:
@@ -199,13 +142,13 @@ def excluded_label(dataset: Dataset, name: str | None) -> int | None:
 
 
 def without_class(labels: Tensor, excluded: int | None, ignore_index: int | None) -> Tensor:
-    """Labels in which a class is ignored."""
+    """The labels with those of a class set to ignore_index."""
     return labels if excluded is None or ignore_index is None else labels.masked_fill(labels == excluded, ignore_index)
 
 
 @contextlib.contextmanager
 def without_interpolation(model: nn.Module) -> Iterator[None]:
-    """A network whose logits come before its last interpolation; one that has no such switch is an error."""
+    """Inside, the network gives logits before its last interpolation; an error if it has no such switch."""
     parts: list[Any] = [module for module in model.modules() if isinstance(getattr(module, "upsample", None), bool)]
     if not parts:
         raise ValueError(

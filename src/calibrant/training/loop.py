@@ -1,8 +1,8 @@
 """The training loop: recipe in, run folder out. It knows no method by name.
 
 A run depends on its recipe alone. Samples, augmentation, mixing and dropout draw from streams named by seed, epoch and
-step, the learning rate is a function of the step, and a checkpoint holds the rest; so a run that was killed, at any
-moment, ends bit for bit as the one that was not (on a CPU, with as many threads).
+step, the learning rate is a function of the step, and a checkpoint holds the rest; so a run that was killed at any
+moment and resumed ends bit for bit like one that was not (on a CPU, with the same number of threads).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from calibrant.training.run import EventLog, Run, Task, prepare_run, restore_run
 from calibrant.training.run_folder import BEST, LAST, MODEL, RESULT, RunFolder
 from calibrant.training.step import check_weights, in_any_process, step
 
-#: What every step gives; with some of them come the terms of the loss, and those are logged.
+#: What every step reports; steps that report more, the terms of the loss, are logged.
 _EVERY_STEP = {"loss", "rate", "step", "epoch", "gradient_norm"}
 
 
@@ -57,23 +57,22 @@ def train(
     Nothing is written before recipe, data, model and loss have been checked against each other.
 
     Args:
-        recipe: What to do.
+        recipe: What to train.
         folder: The run folder; it must be new, or with ``resume`` hold a run of this recipe.
-        data: Where the data lies, if not where the recipe says.
+        data: Folder of the data, if not the recipe's.
         resume: Continue from the last checkpoint; a finished run is left as it is.
-        devices: Processes or GPUs per node.
-        nodes: Machines.
-        accelerator: As Lightning Fabric takes it.
-        trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's, as
-            ``package.module:factory`` is.
-        task: What the run is about; classification, of samples or of pixels, if left out.
-        event_log: Called with every step, epoch and checkpoint, and their numbers.
+        devices: Processes or GPUs per machine.
+        nodes: Number of machines.
+        accelerator: As in Lightning Fabric.
+        trust_code: Allow importing and calling a model given as ``package.module:factory``.
+        task: What is trained; classification of samples or pixels if left out.
+        event_log: Called with every event of the run and its numbers.
 
     Returns:
-        The numbers of every set that was predicted, as ``result.json`` holds them.
+        The metrics of every set, as in ``result.json``.
 
     Raises:
-        DivergedError: The loss is not finite.
+        DivergedError: The loss became NaN or infinite.
     """
     run_folder, task = RunFolder(folder), task or Classification()
     require_trust(recipe.model.name, recipe.model.options, trust_code)
@@ -85,16 +84,17 @@ def train(
         is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=False)
         if not is_finished:
             sets = task.select(load_sets(recipe, data))
-            run = prepare_run(recipe, fabric, sets, task=task, trust_code=trust_code)
+            run = prepare_run(recipe, fabric, sets, task, trust_code=trust_code)
             task.rehearse(run)
-            is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=True)  # by another, in the meantime
+            # Another process may have finished the run in the meantime.
+            is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=True)
         if is_finished:
             result = run_folder.result(recipe)
             event_log("finished already", {})
             return result
         restore_run(run, run_folder)
         if is_first:
-            event_log = _written_log(event_log, run_folder, recipe.training.tensorboard)
+            event_log = _log_to_folder(event_log, run_folder, recipe.training.tensorboard)
             run_folder.claim(recipe, data)
             run_folder.forget_after(run.progress.step, run.progress.epoch)
         numbers = {"steps": run.steps, "step": run.progress.step, "parameters": run.size}
@@ -107,7 +107,7 @@ def train(
 def _lock(
     stack: contextlib.ExitStack, fabric: Any, folder: RunFolder, recipe: Recipe, resume: bool, *, make: bool
 ) -> bool:
-    """Lock the run folder, unless it is new and not to be made yet; return whether the run is finished.
+    """Lock the run folder, unless it is new and ``make`` is false; return whether the run is finished.
 
     If the folder cannot be locked, every process raises.
     """
@@ -162,7 +162,7 @@ def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> 
     progress, training = run.progress, run.recipe.training
     entry: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
     if run.fabric.world_size > 1:
-        for buffer in unwrap(run.model).buffers():  # running means are each process's own; the first one's are saved
+        for buffer in unwrap(run.model).buffers():  # each process has its own running means; the first one's are saved
             torch.distributed.broadcast(buffer, src=0)
     if sets.val is not None:
         entry |= {f"val_{name}": value for name, value in run.task.validate(run, sets.val).items()}
@@ -176,7 +176,7 @@ def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> 
 
 
 def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
-    """Predict every set with the model that is kept; write what the task writes, the numbers and the model."""
+    """Evaluate the kept model on every set; write its predictions, metrics and weights."""
     model = unwrap(run.model)
     if run.recipe.training.keep == "best" and (folder / BEST).exists():
         checkpoints.restore_network(model, folder / BEST)
@@ -187,8 +187,8 @@ def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> N
     run.fabric.barrier()
 
 
-def _written_log(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> EventLog:
-    """Write every epoch, and the steps whose terms are known, to the folder's log too."""
+def _log_to_folder(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> EventLog:
+    """An event log that also writes epochs, and steps with the terms of the loss, to the folder's log."""
     writer: Any = None
     if tensorboard:
         from torch.utils.tensorboard import SummaryWriter
@@ -212,7 +212,7 @@ def _written_log(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> E
 
 @contextlib.contextmanager
 def _delayed_interrupts() -> Iterator[list[int]]:
-    """Inside, Ctrl-C is only recorded in the list, so that no step is interrupted; a second Ctrl-C acts at once."""
+    """Inside, Ctrl-C is recorded in the list so that no step is cut short; a second Ctrl-C acts at once."""
     interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
@@ -235,14 +235,14 @@ def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_c
     """Size and speed of a recipe on this machine, from a few real steps with data loading; nothing is written.
 
     Args:
-        recipe: What would be done.
-        data: Where the data lies, if not where the recipe says.
-        steps: How many are timed, after a first one.
+        recipe: What would be trained.
+        data: Folder of the data, if not the recipe's.
+        steps: Number of timed steps, after a first one.
         trust_code: As for `train`.
     """
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     sets = load_sets(recipe, data)
-    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, trust_code=trust_code)
+    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, Classification(), trust_code=trust_code)
     run.task.rehearse(run)
     run.model.train()
     times = [time.perf_counter()]

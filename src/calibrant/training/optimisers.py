@@ -1,7 +1,7 @@
 """Optimisers by name, learning rates by group, schedules, and sharpness-aware minimisation [Foret2021].
 
-A schedule is a function of the progress of a run: nothing to save, nothing to restore. Progress is counted in epochs,
-as the papers print it, and fractions of an epoch count where a schedule is smooth.
+A schedule is a function of the progress of a run, so it has no state to save. Progress is in epochs, as in the papers;
+smooth schedules use fractions of an epoch.
 
     multistep   base * gamma^(milestones passed)                                    ALS, ACLS, MbLS, LR
     step        base * gamma^floor(epoch / every)                                   MbLS on CUB and VOC
@@ -9,8 +9,8 @@ as the papers print it, and fractions of an epoch count where a schedule is smoo
     poly        base * (1 - t)^power                                                SC and ACLS on segmentation
     constant    base
 
-with t the share of the run that is done, after a linear warm-up from ``warmup_start`` of the rate over ``warmup``
-epochs. ``decay`` divides by 1 + decay * step on top of it, as Keras' optimisers do (LR's code).
+with t the completed share of the run, after a linear warm-up from ``warmup_start`` of the rate over ``warmup`` epochs.
+``decay`` also divides by 1 + decay * step, as Keras' optimisers do (LR's code).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class OptimiserSettings(Settings):
         nesterov: Nesterov's momentum, for SGD.
         betas: For Adam and AdamW.
         weight_decay: For all parameters, or only for matrices with ``decay_matrices_only``.
-        decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay,
-            whatever ``decays`` has for them.
-        decays: Another weight decay for parameters whose names begin so, such as ``{"fc": 0.0}``; the longest
-            beginning counts.
-        rates: What multiplies the rate of parameters whose names begin so, such as ``{"backbone": 0.1}``.
-        sam: rho of sharpness-aware minimisation; None leaves it out.
-        clip: Largest norm of the gradient; None leaves it as it is.
+        decay_matrices_only: No decay for biases and normalisation (parameters with fewer than 2 dimensions), even if
+            ``decays`` names them.
+        decays: Weight decay by prefix of the parameter names, such as ``{"fc": 0.0}``; the longest matching prefix
+            counts.
+        rates: Factor of the learning rate by prefix of the parameter names, such as ``{"backbone": 0.1}``.
+        sam: rho of sharpness-aware minimisation; off if None.
+        clip: Largest norm of the gradient; no clipping if None.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -69,13 +69,13 @@ class OptimiserSettings(Settings):
         return self
 
     def build(self, model: nn.Module) -> Optimizer:
-        """The optimiser of a model's trainable parameters; each group keeps its share of the rate as ``factor``."""
+        """The optimiser of the trainable parameters; each group stores its factor of the learning rate."""
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 factor = _by_prefix(self.rates, name, 1.0)
-                decays = parameter.ndim >= 2 or not self.decay_matrices_only
-                decay = _by_prefix(self.decays, name, self.weight_decay) if decays else 0.0
+                is_decayed = parameter.ndim >= 2 or not self.decay_matrices_only
+                decay = _by_prefix(self.decays, name, self.weight_decay) if is_decayed else 0.0
                 groups.setdefault((factor, decay), []).append(parameter)
         for setting in ("rates", "decays"):
             for prefix in getattr(self, setting):
@@ -93,13 +93,13 @@ class OptimiserSettings(Settings):
 
 
 def _by_prefix(table: dict[str, float], name: str, otherwise: float) -> float:
-    """The value of the longest prefix that a name has."""
+    """The value of the longest matching prefix."""
     prefixes = [prefix for prefix in table if name.startswith(prefix)]
     return table[max(prefixes, key=len)] if prefixes else otherwise
 
 
 class Schedule(Settings):
-    """What multiplies the learning rate, from the first step to the last.
+    """The factor of the learning rate over the run.
 
     Example:
         >>> schedule = Schedule(name="multistep", milestones=[2, 4], gamma=0.1)
@@ -120,7 +120,7 @@ class Schedule(Settings):
     decay: Factor = 0.0
 
     def factor(self, epoch: float, epochs: float, step: int = 0) -> float:
-        """What the rate is multiplied by after ``epoch`` of ``epochs`` epochs (a fraction between steps)."""
+        """The factor after ``epoch`` of ``epochs`` epochs, which may be fractions."""
         return self._factor_of_epoch(epoch, epochs) / (1.0 + self.decay * step)
 
     def _factor_of_epoch(self, epoch: float, epochs: float) -> float:
@@ -130,28 +130,28 @@ class Schedule(Settings):
             return self.gamma ** bisect.bisect_right(sorted(self.milestones), epoch)
         if self.name == "step":
             return self.gamma ** math.floor(epoch / self.every)
-        done = min(max((epoch - self.warmup) / max(epochs - self.warmup, 1e-12), 0.0), 1.0)
+        t = min(max((epoch - self.warmup) / max(epochs - self.warmup, 1e-12), 0.0), 1.0)
         if self.name == "cosine":
-            return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * done))
+            return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * t))
         if self.name == "poly":
-            return (1.0 - done) ** self.power
+            return (1.0 - t) ** self.power
         return 1.0
 
 
 def set_rate(optimiser: Optimizer, rate: float) -> None:
-    """Give every group its share of a learning rate."""
+    """Set the learning rate of every group, times its factor."""
     for group in optimiser.param_groups:
         group["lr"] = rate * group["factor"]
 
 
 @contextmanager
-def climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
-    r"""Inside: the weights are moved to where the loss is worst nearby; after it they are exactly as before.
+def weights_climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
+    r"""Inside, the weights are moved up the gradient by rho; afterwards they are exactly as before.
 
     .. math:: w + \rho\, g / \lVert g \rVert
 
-    with g the gradient of all parameters together (not adaptive). Computing the gradient again inside and stepping
-    after it is sharpness-aware minimisation.
+    with g the gradient of all parameters together (not adaptive). Sharpness-aware minimisation computes the gradient
+    again inside, and steps afterwards.
 
     Reference:
         [Foret2021], Eq. 2 and Algorithm 1.

@@ -1,4 +1,4 @@
-"""A model's predictions on a data set, as the `Predictions` that everything else takes."""
+"""Predictions of a model on a data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calibrant._tensor_sketch import added_up, count_tensors
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.predictions import Predictions
-from calibrant.training.datasets import evaluation_pipeline, labelled
+from calibrant.training.datasets import evaluation_pipeline, select_labelled
 from calibrant.training.forward import (
     evaluating,
     excluded_label,
@@ -36,11 +36,11 @@ _Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 
 
 class DatasetTally:
-    """What is counted of a set: a sketch of its confidences, and with masks the right and wrong pixels of every class.
+    """Counts for the metrics of a set: a sketch of its confidences, and for masks the confusion matrix of its pixels.
 
     Args:
-        dataset: Whose labels are counted.
-        device: Where logits are.
+        dataset: The data set with the labels.
+        device: Device of the logits.
         exclude: A class whose labelled pixels are left out of the sketch, and which is left out of the mean IoU.
         shared: Add up the counts of several processes.
     """
@@ -57,7 +57,7 @@ class DatasetTally:
         self.shared = shared
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Count a batch; masks of another size than the logits are read at the logits' positions."""
+        """Count a batch; masks are read at the positions of the logits."""
         labels = labels.to(logits.device)
         if self.pixels is not None:
             labels = labels_at(labels, logits)
@@ -75,11 +75,12 @@ class DatasetTally:
         pixels = self.pixels.to(self.device)
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(pixels)
-        both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
-        counts = either > 0
+        intersection, union = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
+        counts = union > 0
         if self.excluded is not None:
             counts[self.excluded] = False
-        metrics["mean_iou"] = float((both[counts] / either[counts]).double().mean()) if bool(counts.any()) else math.nan
+        iou = (intersection[counts] / union[counts]).double()
+        metrics["mean_iou"] = float(iou.mean()) if len(iou) else math.nan
         return metrics
 
 
@@ -104,20 +105,19 @@ def predict(
 
     Args:
         model: Takes images [N, 3, H, W] as floats, or the data set's rows; gives logits.
-        dataset: Samples without a class are left out, unless it has masks. A pipeline brings its own steps.
+        dataset: Samples without a class are left out, unless it has masks. A pipeline has its own steps.
         steps: As for `calibrant.data.Pipeline`: usually a resize and a centre crop.
         mean: Mean of each channel, for `calibrant.data.normalised`.
         std: Standard deviation of each channel.
         padding: The colour of padding.
-        batch_size: Samples at a time.
-        workers: Processes that read.
-        device: Where the model is.
-        pixels: Of data with masks: keep the logits of this many labelled pixels of every image, drawn at random, each
-            as a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
-            size.
-        exclude: Of data with masks: a class whose labelled pixels are left out.
-        interpolate: Of data with masks: false takes logits before the model's last interpolation, with the labels of
-            the nearest pixels.
+        batch_size: Samples per batch.
+        workers: Processes that read the data.
+        device: Device of the model.
+        pixels: For masks: keep the logits of this many labelled pixels of every image, drawn at random, each as a
+            sample whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in size.
+        exclude: For masks: a class whose labelled pixels are left out.
+        interpolate: For masks: false takes the logits before the model's last interpolation, with the labels of the
+            nearest pixels.
         tally: Updated with every batch, all pixels included.
         progress: Called after every batch.
 
@@ -132,7 +132,7 @@ def predict(
         >>> predict(model, data).logits.shape
         (5, 2)
     """
-    pipeline = dataset if isinstance(dataset, Pipeline) else Pipeline(labelled(dataset), steps, padding=padding)
+    pipeline = dataset if isinstance(dataset, Pipeline) else Pipeline(select_labelled(dataset), steps, padding=padding)
     data = pipeline.dataset
     check_logits_fit(pipeline, pixels)
     excluded = excluded_label(data, exclude)
@@ -180,7 +180,7 @@ def predict_dataset(
     tally: DatasetTally | None = None,
     progress: Progress = silent,
 ) -> Predictions:
-    """A model's predictions on a data set, prepared as the recipe does."""
+    """Predict a data set as a recipe prepares it."""
     mean, std = recipe.data.normalisation
     return predict(
         model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
@@ -190,7 +190,7 @@ def predict_dataset(
 
 
 def object_numbers(predictions: Predictions) -> dict[str, float]:
-    """The mean distance of confidence and object size, where the predictions know how large objects are."""
+    """The objectness deviation, for predictions with objectness."""
     if predictions.objectness is None:
         return {}
     confidence = top_label(np.asarray(predictions.logits), np.asarray(predictions.labels))[0]
@@ -198,7 +198,7 @@ def object_numbers(predictions: Predictions) -> dict[str, float]:
 
 
 def check_logits_fit(pipeline: Pipeline, pixels: int | None) -> None:
-    """Stop before memory does, by the size of the first image: logits of whole images are large."""
+    """Raise if the logits of whole images would not fit into memory, judged by the first image."""
     data = pipeline.dataset
     if data.masks is None or pixels is not None:
         return
@@ -219,7 +219,7 @@ def logits_by_batch(
     *,
     interpolate: bool = True,
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Every batch with the logits that a model gives for it, in at least single precision, without training."""
+    """Every batch with its logits, in at least single precision."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     first = True
     with evaluating(model), nullcontext() if interpolate else without_interpolation(model):
@@ -238,10 +238,10 @@ def logits_by_batch(
 def _draw_pixels(
     logits: Tensor, masks: Tensor, images: Tensor, number: int, ignore_index: int | None
 ) -> Iterator[_Samples]:
-    """Of every image: logits [n, K], labels and ids of some labelled pixels, by a draw that is the image's own."""
+    """For each image, logits [n, K], labels and ids of some labelled pixels; the draw depends on the image alone."""
     for values, mask, image in zip(logits, masks, images.tolist(), strict=True):
         flat = mask.flatten()
-        places = np.arange(len(flat)) if ignore_index is None else (flat != ignore_index).nonzero()[:, 0].numpy()
-        chosen = np.sort(sample_generator(0, 0, image).choice(places, min(number, len(places)), replace=False))
+        pixels = np.arange(len(flat)) if ignore_index is None else (flat != ignore_index).nonzero()[:, 0].numpy()
+        chosen = np.sort(sample_generator(0, 0, image).choice(pixels, min(number, len(pixels)), replace=False))
         rows = values.flatten(1)[:, torch.from_numpy(chosen).to(values.device)].T
         yield rows.cpu().numpy(), flat.numpy()[chosen], (image << 32) + chosen

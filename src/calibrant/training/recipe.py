@@ -1,6 +1,6 @@
 """Recipes: everything that a training run depends on, in one TOML file, checked before anything starts.
 
-An unknown key, a wrong type or a value out of range is one sentence that names the key and the nearest known one.
+The error for an unknown key, a wrong type or a value out of range names the key, and the nearest known one.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from calibrant.training.settings import (
     TrainingSettings,
 )
 
-#: Parts of a recipe on which no run depends.
+#: Parts of a recipe that no run depends on.
 _WORDS = {"title", "paper", "table", "notes", "methods", "tables", "expected", "search", "resources"}
 
-#: Bytes of a recipe's file, and of the complete recipe that a run folder keeps.
+#: Largest sizes in bytes of a recipe file, and of the complete recipe in a run folder.
 LARGEST_FILE, LARGEST_COPY = 2**20, 2**23
 
 #: Larger whole numbers do not fit into the file formats.
 _LARGEST_WHOLE = 2**63 - 1
 
 
-#: Values to try, by the name of a setting.
+#: The values to try, by setting.
 SearchSettings = Annotated[
     dict[str, Annotated[tuple[Any, ...], Field(min_length=1, max_length=1000)]], Field(max_length=100)
 ]
@@ -55,10 +55,10 @@ SearchSettings = Annotated[
 class Recipe(Settings):
     """One experiment.
 
-    With ``detection`` it is one of `calibrant.detection`: the model becomes the backbone of a detector, which has its
-    own losses. ``methods`` are the rows of the paper's tables, ``tables`` says which rows and columns each has, and
-    ``expected`` what it prints. ``search`` has, by method, the values that a comparison tries:
-    ``{acls = {margin = [6, 10]}}``; ``resources`` are for comparisons too. None of them changes a run.
+    With ``detection`` the model is the backbone of a detector (`calibrant.detection`), which has its own losses.
+    ``methods`` are the rows of the paper's tables, ``tables`` the rows and columns of each table, ``expected`` the
+    printed numbers. ``search`` holds the values that a comparison tries, by method: ``{acls = {margin = [6, 10]}}``;
+    ``resources`` are for comparisons too. None of these changes a run.
 
     Example:
         >>> recipe = Recipe.model_validate(
@@ -105,51 +105,49 @@ class Recipe(Settings):
             if method.of is not None and (method.of not in self.methods or self.methods[method.of].of is not None):
                 raise ValueError(f"method {name!r} repairs {method.of!r}, which is not a method with runs of its own")
         for number, table in self.tables.items():
-            strangers = [row for row in table.rows if row.partition(TUNED_FOR)[0] not in self.methods]
-            if strangers:
-                hint = did_you_mean(strangers[0], self.methods)
-                raise ValueError(
-                    f"table {number!r} has a row {strangers[0]!r} that is not a method of the recipe{hint}"
-                )
+            unknown = [row for row in table.rows if row.partition(TUNED_FOR)[0] not in self.methods]
+            if unknown:
+                hint = did_you_mean(unknown[0], self.methods)
+                raise ValueError(f"table {number!r} has a row {unknown[0]!r} that is not a method of the recipe{hint}")
         return self
 
     def _check_detection(self) -> None:
-        changed = {
+        is_set = {
             "loss": self.loss != Named(name="ce"), "targets": self.targets != TargetSettings(),
             "mixing": self.mixing is not None, "data.blanking": self.data.blanking is not None,
             "data.context_rate": self.data.context_rate > 0, "data.variant": self.data.variant is not None,
             "data.text": self.data.text is not None, "training.compile": self.training.compile,
         }  # fmt: skip
-        if self.detection is not None and any(changed.values()):
-            name = next(name for name, is_changed in changed.items() if is_changed)
-            raise ValueError(f"a recipe of detection cannot have {name}: a detector has its own losses and targets")
+        if self.detection is not None and any(is_set.values()):
+            name = next(name for name, value in is_set.items() if value)
+            raise ValueError(f"a recipe for detection cannot have {name}: a detector has its own losses and targets")
 
     def build_loss(self, ignore_index: int | None = None) -> Loss:
-        """The loss of this recipe; ``ignore_index`` is the data set's, where the recipe says none."""
+        """The loss of this recipe; ``ignore_index`` is the data set's, used if the recipe has none."""
         return make_loss(self.loss.name, self.loss.parameters, ignore_index)
 
     def build_mixing(self) -> Any:
-        """What mixes the images of a batch, or None."""
+        """The mixing of images, or None."""
         return None if self.mixing is None else self.mixing.build("mixing", MIXING)
 
     def build_blanking(self) -> Any:
-        """What blanks parts of the images of a batch, or None."""
+        """The blanking of images, or None."""
         return None if self.data.blanking is None else self.data.blanking.build("blanking", BLANKING)
 
     @property
     def key(self) -> str:
-        """A hash of everything that the result depends on; paths and descriptions are not part of it."""
+        """A hash of everything that the result depends on, without paths and descriptions."""
         plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
-        # Recipes from before these settings keep their keys.
+        # Recipes written before these settings existed keep their keys.
         for name, usual in (("exclude", None), ("interpolate", True), ("train_count", None)):
             if plain["data"][name] == usual:
                 plain["data"].pop(name)
-        if self.detection is None:  # so do those from before it
+        if self.detection is None:  # likewise
             plain.pop("detection")
         elif self.detection.weights:
-            plain["model"].pop("weights")  # a path, and their hash is among the settings
+            plain["model"].pop("weights")  # a path; the settings have a hash of the file
             plain["detection"].pop("backbone")
             plain["detection"].pop("pretraining")
         plain["data"]["mean"], plain["data"]["std"] = (list(v) for v in self.data.normalisation)
@@ -157,10 +155,10 @@ class Recipe(Settings):
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
-                if not also["pool"]:  # and from before this
+                if not also["pool"]:  # likewise
                     also.pop("pool")
         text = plain["data"]["text"] or {}
-        for name, default in (("side", "first"), ("unknown", "token")):  # and before these
+        for name, default in (("side", "first"), ("unknown", "token")):  # likewise
             if text.get(name) == default:
                 text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
@@ -169,7 +167,7 @@ class Recipe(Settings):
 
 
 def _complete(loss: Named) -> dict[str, Any]:
-    """A loss with its defaults, and numbers of one type: 10 and 10.0 are the same."""
+    """A loss with its defaults; 10 and 10.0 become the same number."""
     defaults = describe(loss.name).defaults()
     parameters = {k: float(v) if isinstance(defaults.get(k), float) else v for k, v in loss.parameters.items()}
     return {"name": loss.name} | defaults | parameters
@@ -179,10 +177,10 @@ def load(recipe: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool 
     """A recipe from a TOML file, or one that comes with Calibrant, with some of its values replaced.
 
     Args:
-        recipe: The file, or the name of a recipe that `calibrant.recipes` has: ``"small/scenes"``.
-        overrides: ``loss.margin=6`` and the like; values are TOML, or text; without a value, ``data.hold_out=``, the
-            key is taken out.
-        fresh_loss: Forget the parameters of the file's loss: another one is among the overrides.
+        recipe: A file, or the name of a recipe that comes with Calibrant: ``"small/scenes"``.
+        overrides: Such as ``loss.margin=6``; values are TOML, or text; without a value, as in ``data.hold_out=``, the
+            key is removed.
+        fresh_loss: Drop the file's loss and its parameters: the overrides name another.
     """
     text = read_regular(find(recipe), LARGEST_FILE)
     try:
@@ -212,11 +210,11 @@ def load_method(recipe: str | Path, name: str, overrides: Iterable[str] = ()) ->
     loss = {"name": "ce"} | {k: v for k, v in plan.loss.parameters.items() if k == "ignore_index"}
     changes = plan.methods[name].changes
     whole = {"targets.name": "hard", "mixing": None, "data.context_rate": 0.0} | changes
-    return replaced(plan, whole | {"loss": loss | changes.get("loss", {})})
+    return replace_settings(plan, whole | {"loss": loss | changes.get("loss", {})})
 
 
-def replaced(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """A recipe with other values, by names with dots."""
+def replace_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """A copy of a recipe with other values, given by dotted names."""
     plain: dict[str, Any] = recipe.model_dump(mode="json")
     for name, value in values.items():
         table, last = table_of(plain, name)
@@ -230,7 +228,7 @@ def load_copy(path: Path) -> Recipe:
 
 
 def check_recipe(plain: dict[str, Any], where: str) -> Recipe:
-    """A recipe from plain values, or one sentence about the first thing that is wrong."""
+    """Validate plain values as a recipe; the error is one sentence about the first problem."""
     try:
         return Recipe.model_validate(plain)
     except ValidationError as error:
@@ -238,11 +236,11 @@ def check_recipe(plain: dict[str, Any], where: str) -> Recipe:
 
 
 def differences(recipe: Recipe, other: Recipe) -> list[str]:
-    """Names of the settings in which two recipes differ, as ``--set`` takes them."""
-    first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (recipe, other))
+    """Names of the settings in which two recipes differ, as for ``--set``."""
+    first, second = (dict(_flat(plan.model_dump(mode="json"))) for plan in (recipe, other))
     names = [name for name in first | second if first.get(name) != second.get(name)]
-    unchanging = {"data.path"} | ({"model.weights", "detection.backbone"} if recipe.detection else set())
-    return [name for name in names if name.partition(".")[0] not in _WORDS and name not in unchanging]
+    paths = {"data.path"} | ({"model.weights", "detection.backbone"} if recipe.detection else set())
+    return [name for name in names if name.partition(".")[0] not in _WORDS and name not in paths]
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -254,7 +252,7 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _check_values(value: Any, name: str) -> None:
-    """Refuse what is neither text, a finite number, true or false, nor a list or table of such."""
+    """Refuse values other than text, finite numbers, booleans, and lists or tables of them."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_values(inner, f"{name}.{key}" if name else str(key))
@@ -281,7 +279,7 @@ def _replace(plain: dict[str, Any], override: str) -> None:
 
 
 def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-    """The table of plain values that a name with dots leads to, made where it is missing, and the name in it."""
+    """The table that a dotted name leads to, created if missing, and the last part of the name."""
     *parents, last = name.split(".")
     if len(parents) >= DEEPEST:
         raise ValueError(f"{short(name)}: a setting may be at most {DEEPEST} levels deep, got {len(parents) + 1}")
@@ -321,7 +319,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _fields(path: list[str]) -> list[str]:
-    """The keys that a part of a recipe has."""
+    """The keys of a section of a recipe."""
     model: Any = Recipe
     for part in path:
         if part.isdigit() or not hasattr(model, "model_fields"):

@@ -1,6 +1,6 @@
-"""Schemas of the small files of a run folder: a file that does not fit its schema is refused.
+"""Schemas of the JSON files of a run folder: a file that does not match its schema is refused.
 
-Numbers that do not exist (the overconfidence of a model without errors) are null in the files and NaN in memory.
+Undefined numbers (the overconfidence of a model without errors) are null in the files and NaN in memory.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 #: Largest size of such a file, in bytes.
 LARGEST_RECORD = 2**26
 
-# Bytes of a text up to which what it holds is remembered.
-_MOST_KEPT = 2**18
+# Records up to this many bytes are cached.
+_MOST_CACHED = 2**18
 
 #: Numbers in one input of a model: an image of 16,384 x 16,384 pixels.
 LARGEST_INPUT = 2**28
 
-# Rounding may lead a little beyond the bounds of a metric.
+# Rounding may exceed the bounds of a metric a little.
 _SLACK = 1e-6
 
-# What Python writes for NaN; Calibrant's earlier versions did.
+# Python writes NaN like this, and so did earlier versions of Calibrant.
 _NAN = re.compile(rb"(?<=: )NaN(?=\s*[,}\]])")
 
 _KINDS = {
@@ -49,11 +49,11 @@ Step = Annotated[Whole, Field(ge=0, le=MOST_STEPS)]
 
 
 class DamagedError(ValueError):
-    """A file of a run folder does not fit its schema."""
+    """A file of a run folder does not match its schema."""
 
 
 def check_metric(name: str, value: float | None) -> None:
-    """Raise unless a metric is known and a value is one that it can have."""
+    """Raise unless a metric exists and the value is within its bounds."""
     try:
         low, high = describe(name).bounds
     except ValueError:
@@ -83,7 +83,7 @@ def _check_epoch(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 Metrics = Annotated[dict[str, Value], AfterValidator(_check_metrics)]
-#: What validation gave after an epoch: its number, the step, and the metrics as ``val_ece``.
+#: The validation after an epoch: its number, the step, and the metrics, such as ``val_ece``.
 Epoch = Annotated[dict[str, Whole | Number | None], AfterValidator(_check_epoch)]
 
 
@@ -94,27 +94,27 @@ class Record(BaseModel):
 
 
 class Checked(Record):
-    """The contents of a file that has a checksum of them; files of earlier versions have none."""
+    """The contents of a file with a checksum; files of earlier versions have none."""
 
     @model_validator(mode="before")
     @classmethod
     def _unchanged(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "checksum" not in values:
             return values
-        rest = {name: value for name, value in values.items() if name != "checksum"}
-        if with_checksum(rest)["checksum"] != values["checksum"]:
+        contents = {name: value for name, value in values.items() if name != "checksum"}
+        if with_checksum(contents)["checksum"] != values["checksum"]:
             raise ValueError("its contents do not match its checksum")
-        return rest
+        return contents
 
 
 def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values with a checksum of them."""
+    """Plain values with their checksum."""
     text = json.dumps(values, sort_keys=True)
     return {**values, "checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 class Result(Checked):
-    """``result.json``: the numbers of a finished run, by set, and what validation gave on the way."""
+    """``result.json``: the metrics of a finished run by set, and the validation after each epoch."""
 
     sets: dict[SetName, Metrics]
     steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS)]
@@ -128,7 +128,7 @@ class Result(Checked):
 
 
 class ModelFacts(Checked):
-    """``model.json``: what an exported model takes and gives."""
+    """``model.json``: the inputs and classes of the model."""
 
     classes: Annotated[list[str], Field(min_length=2)]
     input_shape: Annotated[list[Annotated[Whole, Field(ge=1, le=10**7)]], Field(min_length=1, max_length=8)]
@@ -157,7 +157,7 @@ class State(Record):
 
 
 class Failed(Record):
-    """``failed.json``: why a run of a comparison has no numbers, and whether another try would fail too."""
+    """``failed.json``: why a run of a comparison failed, and whether a retry would fail too."""
 
     error: str
     lasting: Annotated[bool, Field(strict=True)]
@@ -166,7 +166,7 @@ class Failed(Record):
 
 
 class Entry(BaseModel):
-    """A line of the log; what else it has depends on the loss."""
+    """A line of the log; further fields depend on the loss."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -187,11 +187,11 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
         advice: What to do if it is damaged, for the message.
 
     Returns:
-        What is in it, not to be changed: another reader of the same text may be given the same.
+        The contents, which must not be changed: they may be cached.
     """
     try:
         text = read_regular(path, LARGEST_RECORD)
-        return _checked(text, kind) if len(text) <= _MOST_KEPT else check_record(parse_values(text), kind)
+        return _checked(text, kind) if len(text) <= _MOST_CACHED else check_record(parse_values(text), kind)
     except ValueError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise DamagedError(f"{path} is damaged ({reason}); {advice}") from None
@@ -199,7 +199,7 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
 
 @functools.lru_cache(maxsize=256)
 def _checked(text: bytes, kind: type[R]) -> R:
-    """The contents of a text, which a comparison asks for many times; it must not be changed."""
+    """As `check_record`, cached: a comparison reads the same files many times."""
     return check_record(parse_values(text), kind)
 
 
@@ -209,7 +209,7 @@ def parse_values(text: bytes) -> Any:
 
 
 def check_record(value: Any, kind: type[R]) -> R:
-    """Plain values as the contents of a file; whatever is wrong is one sentence."""
+    """Validate plain values as the contents of a file; the error is one sentence."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -217,14 +217,14 @@ def check_record(value: Any, kind: type[R]) -> R:
 
 
 def first_error(error: ValidationError) -> ErrorDetails:
-    """The error that says most: of a setting that is text or a table, the one about what it is."""
+    """The most helpful error: for a setting that takes text or a table, the one about the given kind."""
     errors = error.errors(include_url=False)
     tables = [e for e in errors if isinstance(e["input"], str) or not any(map(_is_literal, e["loc"]))]
     return (tables or errors)[0]
 
 
 def name_of(error: ErrorDetails) -> str:
-    """The setting, as ``--set`` takes it; what pydantic calls the members of a union is left out."""
+    """The setting as for ``--set``, without pydantic's names for the members of a union."""
     parts = [part for part in error["loc"] if isinstance(part, int) or not _is_inner(part)]
     if "[key]" in error["loc"]:
         parts = parts[:-1]
@@ -232,9 +232,9 @@ def name_of(error: ErrorDetails) -> str:
 
 
 def sentence_of(error: ErrorDetails) -> str:
-    """What is wrong."""
+    """An error in words."""
     name, kind = name_of(error), error["type"]
-    if kind == "value_error":  # in words of our own
+    if kind == "value_error":  # one of ours
         message = str(error["ctx"]["error"]).rstrip(".")
         return f"{name}: {message}" if name else message
     if kind == "missing":

@@ -1,6 +1,6 @@
-"""What a run is made of: model, loss, optimiser and progress, as a recipe or a checkpoint gives them.
+"""A run: its model, loss, optimiser and progress, built from a recipe and restored from a checkpoint.
 
-Its task is all in which classification and detection differ, so that one loop trains both.
+A `Task` holds everything in which classification and detection differ, so that one loop trains both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EventLog = Callable[[str, Mapping[str, Any]], None]
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch, and its weight in the mean over the batch of all processes."""
+    """A part of a batch, and its weight in the mean over the whole batch of all processes."""
 
     inputs: Any
     target: Any
@@ -46,15 +46,15 @@ class MicroBatch(NamedTuple):
 
 
 class Task(ABC):
-    """Model, batches, loss and evaluation of a kind of run; it holds nothing that changes during a run."""
+    """Model, batches, loss and evaluation of one kind of run; it has no state."""
 
     def select(self, sets: Sets) -> Sets:
-        """The samples of each set that the run is about; all if not said otherwise."""
+        """The samples of each set that are used; all by default."""
         return sets
 
     @abstractmethod
     def check(self, recipe: Recipe, sets: Sets) -> None:
-        """Raise a ValueError if recipe and data do not fit, before anything is made or written."""
+        """Raise a ValueError if recipe and data do not fit, before anything is built or written."""
 
     @abstractmethod
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
@@ -74,7 +74,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Any]:
-        """The share of a part in the loss, None if it has none, and what the terms are computed from."""
+        """The weighted loss of a part, None if it cannot be computed, and the outputs that `terms` takes."""
 
     @abstractmethod
     def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
@@ -82,7 +82,7 @@ class Task(ABC):
 
     @abstractmethod
     def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
-        """Tell a loss with a memory what was predicted."""
+        """Pass the outputs to a loss with a memory."""
 
     @abstractmethod
     def validate(self, run: Run, val: Dataset) -> dict[str, float]:
@@ -90,15 +90,15 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
-        """Metrics of every set at the end, by the first process, which writes what was predicted to the folder."""
+        """Metrics of every set at the end; called by the first process, which writes the predictions to the folder."""
 
 
 @dataclass
 class RunProgress:
-    """How far a run has come: what a checkpoint's state holds."""
+    """How far a run has come, as saved in a checkpoint."""
 
     epoch: int = 0
-    batch: int = 0  # of this epoch, the next
+    batch: int = 0  # the next one of this epoch
     step: int = 0
     best: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Run:
     backward: Callable[[Tensor], None]
     task: Task
     progress: RunProgress = field(default_factory=RunProgress)
-    has_begun: bool = False  # whether anything went through the model in this process
+    has_begun: bool = False  # whether the model was called in this process
 
     def __post_init__(self) -> None:
         self.mixing, self.blanking = self.recipe.build_mixing(), self.recipe.build_blanking()
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def epochs(self) -> float:
-        """Epochs of the whole run, on which its schedule depends."""
+        """Epochs of the whole run, which its schedule is defined on."""
         length = self.recipe.training
         return length.steps / self.steps_per_epoch if length.steps is not None else length.epochs or 1.0
 
@@ -152,13 +152,13 @@ class Run:
 
     @functools.cached_property
     def loader(self) -> Any:
-        """Batches of the epoch that ``batches`` stands at; its workers live as long as the run."""
+        """Loads the batches of the current epoch; its workers live as long as the run."""
         memory = {"pin_memory": True} if self.fabric.device.type == "cuda" else {}
         return self.pipeline.loader(self.batches, self.recipe.training.workers, **memory)
 
     @functools.cached_property
     def parameters(self) -> list[nn.Parameter]:
-        """What is trained."""
+        """The trained parameters."""
         return [p for group in self.optimiser.param_groups for p in group["params"]]
 
     @property
@@ -168,16 +168,12 @@ class Run:
 
     @property
     def scaler(self) -> Any:
-        """What scales the loss in 16-bit precision and remembers by how much; None otherwise."""
+        """The gradient scaler of 16-bit precision; None otherwise."""
         return getattr(self.fabric.strategy.precision, "scaler", None)
 
 
-def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, task: Task | None = None, trust_code: bool = False) -> Run:
-    """Model, loss and optimiser as the recipe makes them, for classification unless a task says otherwise."""
-    if task is None:
-        from calibrant.training.classification import Classification  # which computes with runs
-
-        task = Classification()
+def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, task: Task, *, trust_code: bool = False) -> Run:
+    """Build the model, loss and optimiser of a recipe."""
     if recipe.training.tensorboard:
         need("training.tensorboard", "tensorboard", "tensorboard")
     if recipe.training.keep == "best" and sets.val is None:
@@ -195,7 +191,7 @@ def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, task: Task | None = 
         raise ValueError(f"{sets.train.title}: {len(sets.train)} samples do not fill a batch of {batches.size}")
     backward = fabric.backward
     if recipe.training.precision.endswith("true"):
-        # Nothing has to be done around the model then, and Fabric's doing nothing is 2% of a small model's step.
+        # Fabric's wrappers do nothing then, which still takes 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
     return Run(recipe, fabric, wrapped, loss, optimiser, task.pipeline(recipe, sets.train), batches, backward, task)
 
@@ -212,15 +208,15 @@ def make_model(
     """The network of a recipe, from its seed or its weights.
 
     Args:
-        recipe: Whose network.
+        recipe: The recipe.
         classes: Number of classes.
         vocabulary_size: Number of words, for texts.
-        vectors: What its embedding starts from.
-        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
-        filled: It will be filled from a checkpoint: weights that it would start from are neither read nor downloaded.
+        vectors: Initial word vectors.
+        trust_code: Whether a ``package.module:factory`` may be imported and called.
+        filled: It will be filled from a checkpoint: initial weights are neither read nor downloaded.
     """
     if recipe.detection is not None:
-        raise ValueError("the recipe is one of detection, not of a classifier: calibrant detect trains it")
+        raise ValueError("this is a recipe for detection, not for a classifier: use calibrant detect")
     options, weights = recipe.model.options, recipe.model.weights
     if vocabulary_size is not None:
         options.setdefault("vocabulary_size", vocabulary_size)
@@ -229,8 +225,9 @@ def make_model(
         options["vectors"] = vectors
     if filled:
         weights = None
-        unread = {"pretrained": False} if recipe.model.name.startswith(TIMM) else {"backbone_weights": None}
-        options |= {name: value for name, value in unread.items() if name in options and ":" not in recipe.model.name}
+        name, value = ("pretrained", False) if recipe.model.name.startswith(TIMM) else ("backbone_weights", None)
+        if name in options and ":" not in recipe.model.name:
+            options[name] = value
     model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem, weights=weights,
                   head=recipe.model.head, seed=recipe.seed, trust_code=trust_code, **options)  # fmt: skip
     if recipe.training.channels_last:
@@ -239,12 +236,12 @@ def make_model(
 
 
 def dtype_of(recipe: Recipe) -> torch.dtype:
-    """The type of weights and inputs."""
+    """The floating-point type of weights and inputs."""
     return torch.float64 if recipe.training.precision == "64-true" else torch.float32
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model itself, without what Fabric and torch.compile put around it."""
+    """The model without the wrappers of Fabric and torch.compile."""
     for name in ("_forward_module", "_orig_mod", "module", "_orig_mod"):
         is_wrapper = name != "module" or isinstance(model, DistributedDataParallel)
         model = getattr(model, name, model) if is_wrapper else model
@@ -252,7 +249,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def save_run(run: Run, path: Path) -> None:
-    """Write a checkpoint, from the first process."""
+    """Write a checkpoint; only the first process does."""
     if run.fabric.global_rank == 0:
         parts = {
             NETWORK: unwrap(run.model).state_dict(),
@@ -264,9 +261,9 @@ def save_run(run: Run, path: Path) -> None:
 
 
 def restore_run(run: Run, folder: RunFolder) -> None:
-    """Take a run up where its last checkpoint left it, if there is one.
+    """Continue a run from its last checkpoint, if there is one.
 
-    After the set-up: tensors come back at the precision and on the device that they were saved from.
+    Call it after the set-up: tensors are restored to the precision and device of the run.
     """
     path = folder / LAST
     if not path.exists():
@@ -293,31 +290,31 @@ def restore_run(run: Run, folder: RunFolder) -> None:
 
 
 def _state_problem(run: Run, state: State, memory: Mapping[str, Tensor]) -> str:
-    """What is wrong with the numbers of a checkpoint, among each other or for the length of the run; or nothing."""
+    """How the numbers of a checkpoint contradict each other or the run's length; empty if they do not."""
     per_epoch = run.steps_per_epoch
-    # Where the last batch of an epoch is small, whether it counts depends on the number of processes.
+    # Whether a last batch that is not full counts depends on the number of processes.
     slack = 0 if run.batches.drop_last else state.epoch
     adds_up = abs(state.epoch * per_epoch + state.batch - state.step) <= slack
     counts = [float(tensor) for name, tensor in memory.items() if name.endswith("/step")]
     if not 0 < state.step <= run.steps:
-        return f"step {state.step} is none of the run's {run.steps}"
+        return f"step {state.step} is not within the run's {run.steps}"
     if state.batch > per_epoch or not (adds_up or (state.step == run.steps and state.batch == 0)):
         return f"epoch {state.epoch} and batch {state.batch} do not lead to step {state.step}"
     if [entry["epoch"] for entry in state.history] != list(range(1, state.epoch + 1)):
-        return f"its history does not have every one of {state.epoch} epochs"
+        return f"its history does not have all {state.epoch} epochs"
     if run.recipe.training.keep == "best" and state.best != _best(run.recipe, state.history):
         return "its best value is not in its history"
     if any(not 0 < count <= state.step for count in counts):
-        return "the optimiser's count of steps is another"
+        return "the optimiser's step count differs"
     if not memory and checkpoints.optimiser_like(run.optimiser):
-        return "what the optimiser remembers is missing"
+        return "the optimiser's state is missing"
     if set(state.scaler or ()) != set({} if run.scaler is None else run.scaler.state_dict()):
-        return "what scales the loss is missing, or not needed"
+        return "the state of the gradient scaler is missing, or not expected"
     return ""
 
 
 def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
-    """The best value so far of the metric that a model is kept by."""
+    """The best value so far of the metric that chooses the model."""
     values = (entry.get(f"val_{recipe.training.best_by}") for entry in history)
     sign = describe(recipe.training.best_by).sign
     return min((v for v in values if v is not None), key=lambda value: sign * value, default=None)

@@ -1,6 +1,6 @@
 """The folder of a run: recipe, environment, log, checkpoints, predictions, and a lock for one process at a time.
 
-A folder is checked before anything in it changes: one that holds something else stays as it is. Nothing is written
+A folder is checked before anything in it is changed; one that holds something else is refused. Nothing is written
 through a link.
 """
 
@@ -48,17 +48,17 @@ RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
 LOCK, FAILED = ".calibrant-lock", "failed.json"
 LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.safetensors", "model.json"
 
-#: Numbers that every set of a finished run has.
+#: Metrics that every set of a finished run has.
 ALWAYS = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
 ALWAYS_DETECTED = ("ap", "ap50", "ar100")
-#: Behind the name of a set: its predictions, or the detections in its images.
+#: File endings, after the name of a set, of its predictions and of its detections.
 PREDICTIONS, DETECTIONS = ".npz", "-detections.json"
 
 _HOLDER = "process "  # how the text of a lock begins
 _LONGEST_LINE = 2**20
 _AGAIN = "delete it, and train --resume or the same compare computes it again"
 
-# A data-loading process inherits the lock's file, and would hold the lock for a while after this process ends.
+# Data-loading processes inherit the lock file, and would hold the lock for a while after this process ends.
 _locks: set[Any] = set()
 os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _locks] and None)
 
@@ -88,7 +88,7 @@ class RunFolder:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is nothing yet: no folder, or an empty one."""
+        """Whether the folder does not exist, or is empty."""
         try:
             with os.scandir(self.path) as entries:
                 return next(entries, None) is None
@@ -96,7 +96,7 @@ class RunFolder:
             return True
 
     def check_run(self) -> None:
-        """Raise unless the folder is new or a run's; nothing is changed, not even a time stamp."""
+        """Raise unless the folder is new or holds a run; nothing is changed, not even a time stamp."""
         check_output(self.path, folder=True)
         if self.is_new:
             return
@@ -107,29 +107,29 @@ class RunFolder:
                 raise ValueError(f"{self.path} is not a run folder ({error}); name a new folder") from None
             return
         names = sorted(os.listdir(self.path))
-        strangers = [name for name in names if name not in (LOCK, FAILED) and not name.startswith(PART)]
+        foreign = [name for name in names if name not in (LOCK, FAILED) and not name.startswith(PART)]
         if FAILED in names and self.failure() is None:
-            strangers.append(FAILED)
+            foreign.append(FAILED)
         if LOCK in names and not _is_lock(self / LOCK):
-            strangers.append(LOCK)
-        if strangers:
-            raise ValueError(f"{self.path} is not a run folder: it holds {strangers[0]}; name a new folder")
+            foreign.append(LOCK)
+        if foreign:
+            raise ValueError(f"{self.path} is not a run folder: it holds {foreign[0]}; name a new folder")
 
     def check(self, recipe: Recipe, resume: bool) -> None:
-        """Raise unless the folder is new, or this recipe's and resumable; nothing is changed."""
+        """Raise unless the folder is new, or holds a run of this recipe to resume; nothing is changed."""
         self.check_run()
-        if not self._has_begun:  # new, or it failed before its first checkpoint: there is nothing to lose
+        if not self._has_begun:  # new, or failed before its first checkpoint: there is nothing to lose
             return
         if not resume:
             raise ValueError(f"{self.path} holds a run already; continue it with --resume, or name a new folder")
-        own_recipe = self.recipe()
-        if own_recipe.key != recipe.key:
-            names = ", ".join(differences(own_recipe, recipe)) or "its software"
+        stored = self.recipe()
+        if stored.key != recipe.key:
+            names = ", ".join(differences(stored, recipe)) or "its software"
             raise ValueError(f"{self.path} holds a run of another recipe ({names} differ); name a new folder")
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder; a second process is refused. The lock is released when the process ends, however it ends."""
+        """Lock the folder; a second process is refused. The lock is released however the process ends."""
         self.check_run()
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise self._in_use(handle.read(200).strip() or "another process") from error
-            if not _is_still(handle, self / LOCK):  # it was removed by the process that had locked it until now
+            if not _is_same_file(handle, self / LOCK):  # the process that held it has removed it
                 raise self._in_use("another process")
             handle.truncate(0)
             handle.write(f"{_HOLDER}{os.getpid()} on {platform.node()}")
@@ -153,7 +153,7 @@ class RunFolder:
                 _locks.discard(handle)
                 if os.listdir(self.path) == [LOCK]:  # nothing was written
                     (self / LOCK).unlink()
-                    with contextlib.suppress(OSError):  # another process uses it by now
+                    with contextlib.suppress(OSError):  # another process may use it by now
                         for folder in missing:
                             folder.rmdir()
 
@@ -162,11 +162,11 @@ class RunFolder:
 
     @property
     def _has_begun(self) -> bool:
-        """Whether anything was computed."""
+        """Whether there is a checkpoint or a result."""
         return any((self.path / name).exists() for name in (LAST, BEST, RESULT))
 
     def claim(self, recipe: Recipe, data: str | None) -> None:
-        """Write the recipe, with the path of its data, and the environment, unless a run has begun."""
+        """Write the recipe, with the path of its data, and the environment, unless the run has begun."""
         if not self._has_begun:
             plain = recipe.model_dump(mode="json")
             if data is not None:
@@ -181,10 +181,10 @@ class RunFolder:
         return load_copy(self / RECIPE)
 
     def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
-        """The numbers of a finished run, as ``{"sets": ..., "steps": ..., "history": ...}``.
+        """The metrics of a finished run, as ``{"sets": ..., "steps": ..., "history": ...}``.
 
         Args:
-            recipe: The run's recipe, to check the numbers against it and against the other files.
+            recipe: The run's recipe, to check that the result is complete.
         """
         result = read_record(self / RESULT, Result, _AGAIN)
         if recipe is not None:
@@ -193,7 +193,7 @@ class RunFolder:
         return plain | {"sets": nulls_as_nan(plain["sets"]), "history": nulls_as_nan(plain["history"])}
 
     def model_facts(self) -> ModelFacts:
-        """What the model of a finished run takes and gives."""
+        """The inputs and classes of the model of a finished run."""
         try:
             return read_record(
                 self / MODEL_FACTS, ModelFacts, f"delete {RESULT}, and train --resume computes both again"
@@ -202,7 +202,7 @@ class RunFolder:
             raise ValueError(f"{self.path}: there is no {MODEL_FACTS}; the run is not finished") from None
 
     def failure(self) -> Failed | None:
-        """Why the run failed, if it did and that was recorded."""
+        """Why the run failed, if that was recorded."""
         with contextlib.suppress(FileNotFoundError, DamagedError):
             return read_record(self / FAILED, Failed, "delete it")
         return None
@@ -213,14 +213,14 @@ class RunFolder:
         write_json(self.path / name, with_checksum(plain) if name in (RESULT, MODEL_FACTS) else plain)
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """One line of the log."""
+        """Append a line to the log."""
         line = json.dumps(json_value({"time": round(time.time(), 3), **entry}))
         handle = os.open(self / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         with os.fdopen(handle, "a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
     def forget_after(self, step: int, epoch: int) -> None:
-        """Remove lines of later steps and epochs from the log: the resumed run will write them again."""
+        """Remove later steps and epochs from the log: the resumed run will write them again."""
         if not os.path.lexists(self / LOG):
             return
         lines = [
@@ -232,7 +232,7 @@ class RunFolder:
             aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def entries(self) -> list[dict[str, Any]]:
-        """The log; lines that are damaged, or were cut off, are left out."""
+        """The log, without damaged or incomplete lines."""
         entries: list[dict[str, Any]] = []
         if not os.path.lexists(self / LOG):
             return entries
@@ -261,8 +261,8 @@ def _open_lock(path: Path) -> IO[str]:
     return file
 
 
-def _is_still(file: IO[str], path: Path) -> bool:
-    """Whether an open file is the one that a path leads to."""
+def _is_same_file(file: IO[str], path: Path) -> bool:
+    """Whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except FileNotFoundError:
@@ -270,7 +270,7 @@ def _is_still(file: IO[str], path: Path) -> bool:
 
 
 def _is_lock(path: Path) -> bool:
-    """Whether a file is one of ours: regular, under one name, and empty or with the words that we write."""
+    """Whether a file is a lock of ours: regular, with one name, and empty or with our text."""
     about = os.lstat(path)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
         return False
@@ -279,7 +279,7 @@ def _is_lock(path: Path) -> bool:
 
 
 def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
-    """Raise unless the numbers of a finished run are all there, and those of this recipe."""
+    """Raise unless the result of a finished run is complete and matches the recipe."""
     names = {"test", *recipe.data.also}
     if recipe.data.val is not None or recipe.data.hold_out is not None:
         names.add("val")
@@ -305,7 +305,7 @@ def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """What a result may depend on besides its recipe."""
+    """The software and hardware that a result may depend on."""
     return {
         "calibrant": __version__,
         "torch": torch.__version__,

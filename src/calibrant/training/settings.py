@@ -1,4 +1,4 @@
-"""The parts of a recipe, each with the values that it may have.
+"""The sections of a recipe, and the values that they may have.
 
 Numbers are finite and bounded: a value out of bounds is most likely a typo, and would fail late or exhaust memory.
 """
@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from calibrant._validation import did_you_mean
+from calibrant._validation import LARGEST_SEED, did_you_mean
 from calibrant.metrics import DETECTION, MEASURED, describe
 from calibrant.training.components import BLANKING, Named, make_colouring, make_steps
 
-LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
 #: Upper bound of learning rates, weight decay and other factors.
 MOST_RATE = 1e6
@@ -30,10 +29,10 @@ Factor = Annotated[Number, Field(ge=0, le=MOST_RATE)]
 Flag = Annotated[bool, Field(strict=True)]
 Proposals = Annotated[Whole, Field(gt=0, le=100_000)]
 
-#: Metrics by which the best epoch can be chosen: those of validation that have a direction.
+#: Metrics that can choose the best epoch: those of validation that have a direction.
 BEST_BY = tuple(name for name in (*MEASURED, "mean_iou", *DETECTION) if describe(name).better != "none")
 
-#: The parts that a data set has in a run.
+#: The roles of data in a run.
 Role = Literal["train", "val", "test"]
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
@@ -56,7 +55,7 @@ class Settings(BaseModel):
 
 
 class HoldOut(Settings):
-    """What is split off for validation: a fraction, a count or a count of every class, of the training or test data."""
+    """The validation data split off the training or test data: a fraction, a count, or a count per class."""
 
     of: Literal["train", "test"] = "train"
     fraction: Part | None = None
@@ -75,13 +74,13 @@ class TextSettings(Settings):
     """How texts become rows of token ids.
 
     Attributes:
-        vocabulary: Words at most, the most frequent of the training texts.
-        length: Words of every text.
-        side: The first or the last of them; a shorter text is filled up at the other end.
-        unknown: Words that the vocabulary does not have are one token, or are dropped.
+        vocabulary: Largest number of words, the most frequent of the training texts.
+        length: Words per text.
+        side: Keep the first or the last words; a shorter text is padded at the other end.
+        unknown: Words outside the vocabulary are one token, or are dropped.
         min_count: How often a word must occur.
         vectors: A file of word vectors in GloVe's format.
-        dimensions: Of the vectors.
+        dimensions: Dimensions of the vectors.
     """
 
     vocabulary: Annotated[Whole, Field(gt=2, le=10**7)] = 20_000
@@ -104,12 +103,12 @@ ReaderOptions = Annotated[dict[str, Any], AfterValidator(_reader_options)]
 
 
 class AlsoSettings(Settings):
-    """One more set that is predicted at the end.
+    """A further set to predict at the end.
 
     Attributes:
-        layout, path: Of the set, if it is stored elsewhere; without a path it is left out of the run.
-        split: Its name; the test split's if left out.
-        options: Of its reader, on top of those of the test split unless the layout is another.
+        layout, path: Layout and folder of another data set; without a path the set is left out of the run.
+        split: Name of the split; the test split if left out.
+        options: Options of the reader, added to those of the test split if the layout is the same.
         variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
         pool: Predict the test set and this one together, as one set (SC, Fig. 8).
     """
@@ -126,33 +125,33 @@ class DataSettings(Settings):
     """The data and its preprocessing.
 
     Attributes:
-        layout: As `calibrant data layouts` lists them.
+        layout: A name that `calibrant data layouts` lists.
         path: The folder; ``--data`` on the command line replaces it.
-        options: Of the layout's reader, for every split.
-        split_options: More of them for one of the three: ``{train = {cap = 50000}}``.
+        options: Options of the layout's reader, for every split.
+        split_options: Further options for one split: ``{train = {cap = 50000}}``.
         train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
-        test_share: Cut the test set from the training split, the same one for every seed; for data that come as one.
-        hold_out: Split off ``train`` or ``test``.
-        train_count: Train on so many samples, drawn from what ``hold_out`` leaves of the training split; on all if left
-            out.
+        test_share: Cut the test set from the training split, the same for every seed; for data without splits.
+        hold_out: Split the validation set off ``train`` or ``test``.
+        train_count: Train on this many samples, drawn from what ``hold_out`` leaves of the training split; on all if
+            left out.
         resample: Merge train and test and draw them anew for every seed (LR).
         variant: ``"single-object"``: one sample per annotated object.
-        variant_of: Which of train, val and test it is made of.
-        context_rate: Share of the images shown with every object covered.
-        train_steps, steps: Views for training and for evaluation.
+        variant_of: The splits that ``variant`` applies to.
+        context_rate: Share of the training images shown with every object covered.
+        train_steps, steps: Steps of the view for training and for evaluation.
         resampling: How images are scaled.
         padding: Colour of padding, or ``"edge"`` for the nearest pixel.
-        colouring: ``{brightness = 0.4, ...}``.
+        colouring: Colour jitter, ``{brightness = 0.4, ...}``.
         blanking: Cutout or random erasing, on training batches.
-        channels: 3, or 1 for grey.
-        mean, std: Of the channels: one each, or one for all.
+        channels: 3, or 1 for greyscale.
+        mean, std: Normalisation of the channels: one number for each, or one for all.
         text: For data sets of texts.
-        also: More sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
-        pixels: How many labelled pixels of every image are written to the files of predictions, drawn at random;
-            all if left out. The numbers of a run are of all pixels.
-        exclude: Of masks: a class whose labelled pixels are trained on, and neither measured nor written. The mean IoU
-            is of the other classes, over all labelled pixels (MbLS leaves out ``"background"``).
-        interpolate: Of masks: false takes the logits for validation and predictions before the network's last
+        also: Further sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
+        pixels: For masks: labelled pixels per image that are written to the prediction files, drawn at random; all if
+            left out. The metrics of a run cover every pixel.
+        exclude: For masks: a class that is trained on, but whose labelled pixels are neither measured nor written. The
+            mean IoU is that of the other classes, over all labelled pixels (MbLS excludes ``"background"``).
+        interpolate: For masks: false takes the logits of validation and predictions before the network's last
             interpolation, each with the label of the nearest pixel (SC).
     """
 
@@ -208,7 +207,7 @@ class DataSettings(Settings):
 
 
 class ModelSettings(BaseModel):
-    """The network, as `calibrant.models.build` takes it; what is not named here is an option of its builder."""
+    """The network, as for `calibrant.models.build`; further keys are options of its builder."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -219,7 +218,7 @@ class ModelSettings(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the network's builder."""
+        """Options of the network's builder."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
@@ -231,7 +230,7 @@ class ModelSettings(BaseModel):
 
 
 class TargetSettings(Settings):
-    """What a sample is trained towards before the loss sees it: its label, or ALS's target."""
+    """The targets that the loss is given: labels, or the adaptive targets of ALS."""
 
     name: Literal["hard", "adaptive"] = "hard"
     beta: Share = 1.0
@@ -240,14 +239,14 @@ class TargetSettings(Settings):
 
 
 class DetectionSettings(Settings):
-    """A detector on the recipe's model, as `calibrant.models.build_detector` takes it.
+    """A detector on the recipe's model.
 
     Attributes:
-        pretraining: The recipe whose methods the backbones are trained by.
-        backbone: The name of the backbone; in a method, that of a method of ``pretraining``.
-        weights: A hash of its file of weights; set when a run begins.
+        pretraining: The recipe whose methods train the backbones.
+        backbone: Name of the backbone; for a method, a method of ``pretraining``.
+        weights: A hash of the backbone's weights; set when a run begins.
         pyramid, anchors, aspects, frozen_stages, pooled, candidates, proposals, regions, nms, least_score, detections:
-            As there; pairs are for training and for evaluation.
+            As for `calibrant.models.build_detector`; pairs are for training and for evaluation.
     """
 
     pretraining: str = ""
@@ -269,7 +268,7 @@ class DetectionSettings(Settings):
 
     @property
     def of_detector(self) -> dict[str, Any]:
-        """What `calibrant.models.build_detector` takes."""
+        """The arguments of `calibrant.models.build_detector`."""
         return self.model_dump(exclude={"pretraining", "backbone", "weights"})
 
 
@@ -279,17 +278,17 @@ class TrainingSettings(Settings):
     Attributes:
         epochs: Passes over the training data; 1 if neither epochs nor steps are given.
         steps: Length of the run in steps, instead of epochs.
-        max_steps: Stop after so many steps of a longer run; its schedule stays.
-        batch_size: Of all processes together.
-        accumulate: Parts in which a batch goes through the model.
-        precision: As Lightning Fabric names them; validation and predictions are in full precision.
+        max_steps: Stop after this many steps, with the schedule of the whole run.
+        batch_size: Samples per batch, of all processes together.
+        accumulate: Number of parts in which a batch goes through the model.
+        precision: As in Lightning Fabric; validation and predictions use full precision.
         channels_last: Memory format of images and weights.
         compile: Pass the model to torch.compile.
-        workers: Processes that read; 0 reads in between.
+        workers: Processes that read the data; with 0, data are read between steps.
         drop_last: Leave out the last batch of an epoch if it is not full.
-        keep: The model of the last epoch, or the one that did best on the validation data.
-        best_by: In which metric.
-        checkpoint_seconds: Between checkpoints within an epoch.
+        keep: The model of the last epoch, or the best on the validation data.
+        best_by: The metric that chooses the best model.
+        checkpoint_seconds: Seconds between checkpoints within an epoch.
         eval_batch_size: Batch size of validation and predictions.
         tensorboard: Write a log for TensorBoard too.
     """
@@ -321,7 +320,7 @@ class TrainingSettings(Settings):
 
 
 class Expected(Settings):
-    """Numbers that a paper reports for this experiment, to compare with ours."""
+    """Numbers that the paper prints, to compare with ours."""
 
     method: str
     where: str = "test"
@@ -329,20 +328,20 @@ class Expected(Settings):
     note: str = ""
 
 
-#: Repairs of a run that a row or a column of a table can name; those with a paper's name take its grid of temperatures.
+#: Repairs that a row or a column of a table can name; those with a paper's name use its grid of temperatures.
 Repair = Literal["temperature", "temperature-mbls", "temperature-lr", "logit-norm"]
 REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 
 class MethodSettings(BaseModel):
-    """A method of a paper's table: everything in which it differs from the recipe.
+    """A method of a paper's table: where it differs from the recipe.
 
     Attributes:
         label: As the paper prints it; the method's name in the recipe if left out.
-        loss, mixing: Instead of the recipe's.
-        targets, data, model, detection, optimiser, schedule, training: Values on top of the recipe's.
-        repair: What is done to the predictions of another method before they are judged.
-        of: That other method, which has runs of its own: the row has none.
+        loss, mixing: Used instead of the recipe's.
+        targets, data, model, detection, optimiser, schedule, training: Values that override the recipe's.
+        repair: A repair of the predictions of another method.
+        of: That other method, whose runs are used: this one has none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -368,21 +367,21 @@ class MethodSettings(BaseModel):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What it changes in a recipe: names with dots, or ``loss`` and ``mixing``, with values."""
+        """Its changes to a recipe: values by dotted name, and ``loss`` and ``mixing`` as a whole."""
         whole = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
         sections = ("targets", "data", "model", "detection", "optimiser", "schedule", "training")
         return whole | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
 
 
-#: Behind the name of a method: the metric that its settings were chosen by.
+#: Follows the name of a method, before the metric that its settings were tuned for.
 TUNED_FOR = ", tuned for "
 
 
 class TableSettings(Settings):
     """A table of a paper: its rows, by the names of methods, and its columns.
 
-    A column is a metric, with ``@set`` where it is not of the test set and with `` + repair`` where predictions are
-    repaired first: ``accuracy``, ``mean_confidence@context``, ``ece + temperature-mbls``.
+    A column is a metric, with ``@set`` for a set other than the test set and `` + repair`` after a repair:
+    ``accuracy``, ``mean_confidence@context``, ``ece + temperature-mbls``.
     """
 
     title: str = ""

@@ -1,4 +1,4 @@
-"""One step of training, by whatever loss, mixing and target a recipe has, in one process or several."""
+"""One training step, in one process or several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.data import Batch
 from calibrant.training.forward import memory_errors
-from calibrant.training.optimisers import climbed, set_rate
+from calibrant.training.optimisers import set_rate, weights_climbed
 from calibrant.training.run import MicroBatch, Run, unwrap
 
 #: The terms of the loss are computed for the log once in this many steps.
@@ -21,7 +21,7 @@ TERMS_EVERY = 25
 _ADVICE = "The last good checkpoint is kept; a new run with a lower rate, or with optimiser.clip, may do better"
 
 
-class DivergedError(ArithmeticError):
+class DivergedError(ArithmeticError, ValueError):
     """The loss became NaN or infinite; the last good checkpoint is kept."""
 
 
@@ -29,7 +29,7 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
     """One step of the optimiser: forward and backward by micro-batches, then the update.
 
     Returns:
-        Loss, learning rate, and where they are computed the terms of the loss and the norm of the gradient.
+        The loss and the learning rate; on some steps the terms of the loss; with clipping the norm of the gradient.
     """
     recipe, progress, fabric = run.recipe, run.progress, run.fabric
     epoch = progress.step / run.steps_per_epoch
@@ -49,7 +49,7 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
         if run.loss.has_memory:
             run.task.remember(run, parts, outputs)
         if recipe.optimiser.sam is not None:
-            with climbed(run.parameters, recipe.optimiser.sam):
+            with weights_climbed(run.parameters, recipe.optimiser.sam):
                 _check_loss(run, _gradients(run, parts)[0], rate, batch)
         if recipe.optimiser.clip is not None:
             # Fabric undoes the loss scaling of 16-bit precision first.
@@ -60,21 +60,21 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
 
 
 def check_weights(run: Run) -> None:
-    """Raise unless all that a checkpoint would hold is finite."""
+    """Raise if a weight or buffer of the model is NaN or infinite."""
     for name, tensor in unwrap(run.model).state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DivergedError(f"{name} became NaN or infinite after step {run.progress.step}. {_ADVICE}")
 
 
 def in_any_process(run: Run, here: bool) -> bool:
-    """Whether something is so in any of the processes."""
+    """Whether ``here`` is true in any process."""
     if run.fabric.world_size == 1:
         return here
     return bool(run.fabric.all_reduce(torch.tensor(float(here), device=run.fabric.device), reduce_op="sum") > 0)
 
 
 def _gradients(run: Run, parts: list[MicroBatch]) -> tuple[float, list[Any]]:
-    """Leave the gradient of the loss in the parameters; gives the loss, NaN if it has none, and the outputs."""
+    """Compute the gradients; return the loss, NaN if it cannot be computed, and the outputs."""
     run.optimiser.zero_grad(set_to_none=True)
     values: list[Tensor] = []
     outputs: list[Any] = []
@@ -98,7 +98,7 @@ def _check_loss(run: Run, value: float, rate: float, batch: Batch) -> None:
 
 
 def _gradient_exchange(run: Run, now: bool) -> AbstractContextManager[Any]:
-    """Processes exchange gradients once a step, with the last part of the batch."""
+    """Let processes exchange gradients once per step, with the last part of the batch."""
     if now or run.fabric.world_size == 1:
         return contextlib.nullcontext()
     model: Any = getattr(run.model, "_forward_module", run.model)
@@ -106,12 +106,12 @@ def _gradient_exchange(run: Run, now: bool) -> AbstractContextManager[Any]:
 
 
 def _seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """Seed what a step draws from torch's own stream, such as dropout.
+    """Seed torch's generator for one step: dropout draws from it.
 
-    As torch.manual_seed, which takes a millisecond, for the generators that a step can draw from.
+    torch.manual_seed seeds every generator and takes a millisecond; this seeds those that a step uses.
     """
     mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % 2**64
-    mixed = ((mixed ^ (mixed >> 31)) * 0x94D049BB133111EB) % 2**63  # so that neighbours have nothing in common
+    mixed = ((mixed ^ (mixed >> 31)) * 0x94D049BB133111EB) % 2**63  # unrelated for neighbouring steps
     torch.default_generator.manual_seed(mixed)
     if device.type == "cuda":
         torch.cuda.manual_seed(mixed)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import _twenty_newsgroups as theirs
 
 from calibrant.data import read, recognise
-from calibrant.data.readers.newsgroups import newsgroups, stripped
+from calibrant.data.readers.newsgroups import newsgroups, strip_parts
 from tests.helpers.reader_data import MESSAGE, newsgroup_messages, odd_in
 
 
@@ -75,8 +75,8 @@ def test_the_rules_are_those_of_scikit_learn(part):
     rng = np.random.default_rng(0)
     for count in range(60):
         text = "\n".join(rng.choice(pieces, count % 9))
-        assert stripped(text, (part,)) == RULES[part](text), repr(text)
-    assert stripped(MESSAGE, (part,)) == RULES[part](MESSAGE)
+        assert strip_parts(text, (part,)) == RULES[part](text), repr(text)
+    assert strip_parts(MESSAGE, (part,)) == RULES[part](MESSAGE)
 
 
 def test_files_that_cannot_be_read(messages):

@@ -6,7 +6,7 @@ import pytest
 from calibrant.experiments.papers import Workbench
 from calibrant.experiments.papers.workbench import existing_runs, is_of, method_of
 from calibrant.predictions import Predictions
-from calibrant.training import check_recipe, load, replaced
+from calibrant.training import check_recipe, load, replace_settings
 
 METHODS = {"ce": {}, "ls, alpha=0.3": {"loss": {"name": "ls", "alpha": 0.3}}}
 
@@ -50,13 +50,13 @@ def test_of_methods_with_the_same_loss_it_is_the_one_that_agrees_in_the_rest():
         },
     }
     recipe = check_recipe(plain, "here")
-    run = replaced(recipe, {"loss": {"name": "ce"}, "training.epochs": 3, "methods": {}})
+    run = replace_settings(recipe, {"loss": {"name": "ce"}, "training.epochs": 3, "methods": {}})
     assert method_of(recipe, run) == "ce"
-    assert method_of(recipe, replaced(run, {"model.name": "resnet20"})) == "ce, large"
-    assert method_of(recipe, replaced(run, {"data.hold_out": {"fraction": 0.15}})) == "ce on 85%"
-    assert method_of(recipe, replaced(run, {"loss": {"name": "ls"}})) == "ls"  # 0.05 is its default
-    assert method_of(recipe, replaced(run, {"loss": {"name": "ls", "alpha": 0.4}})) is None
-    assert method_of(recipe, replaced(run, {"targets.name": "adaptive"})) is None
+    assert method_of(recipe, replace_settings(run, {"model.name": "resnet20"})) == "ce, large"
+    assert method_of(recipe, replace_settings(run, {"data.hold_out": {"fraction": 0.15}})) == "ce on 85%"
+    assert method_of(recipe, replace_settings(run, {"loss": {"name": "ls"}})) == "ls"  # 0.05 is its default
+    assert method_of(recipe, replace_settings(run, {"loss": {"name": "ls", "alpha": 0.4}})) is None
+    assert method_of(recipe, replace_settings(run, {"targets.name": "adaptive"})) is None
 
 
 def test_runs_of_a_search_are_not_taken_for_tested_ones(bench):

@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.experiments import Contender, Study, compare
 from calibrant.experiments.plan.spaces import MOST_COMBINATIONS, draw, grid
 from calibrant.experiments.plan.study import MOST_CANDIDATES, MOST_SEEDS
-from calibrant.training import replaced
+from calibrant.training import replace_settings
 from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Here, Nobody, study
 
@@ -85,12 +85,12 @@ def test_methods_on_different_test_data_are_not_compared(settings):
 @pytest.mark.parametrize("name", ["nosuch.setting", "optimiser.rate.deeper", "data.hold_out.nosuch", "a" * 10**5])
 def test_settings_that_lead_nowhere_are_one_sentence(name):
     with pytest.raises(ValueError, match=r"unknown key|is a value, not a table|must be") as caught:
-        replaced(check_recipe(PLAIN, "here"), {name: 1})
+        replace_settings(check_recipe(PLAIN, "here"), {name: 1})
     assert len(str(caught.value)) < 500
 
 
 def test_a_setting_may_be_below_one_that_the_recipe_leaves_out():
-    assert replaced(check_recipe(PLAIN, "here"), {"data.hold_out.count": 100}).data.hold_out.count == 100
+    assert replace_settings(check_recipe(PLAIN, "here"), {"data.hold_out.count": 100}).data.hold_out.count == 100
 
 
 def pictures(folder, names):

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrant.experiments import Contender, Study
-from calibrant.experiments.plan.study import search, shortened
+from calibrant.experiments.plan.study import search, shorten
 from calibrant.losses import describe
 from calibrant.training.datasets import load_sets
 from tests.helpers.digit_studies import recipe, study
@@ -81,7 +81,7 @@ def test_successive_halving():
 
 
 def test_a_shorter_run_keeps_the_shape_of_its_schedule():
-    whole, part = recipe(), shortened(recipe(), 1 / 3)
+    whole, part = recipe(), shorten(recipe(), 1 / 3)
     for done in (0.05, 0.4, 0.7, 0.99):
         assert part.schedule.factor(done * 3, 3) == pytest.approx(whole.schedule.factor(done * 9, 9))
 

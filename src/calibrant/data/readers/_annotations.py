@@ -1,4 +1,4 @@
-"""Annotation files of untrusted text: PASCAL VOC's XML, JSON, CSV, and the numbers and names in them."""
+"""Untrusted annotation files: PASCAL VOC's XML, JSON, CSV, and the numbers and names in them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
 from calibrant._validation import printable
-from calibrant.data.files import UnreadableError, decoded, read_bytes
+from calibrant.data.files import UnreadableError, decode, read_bytes
 
 Size = tuple[int, int]
 
-#: Largest annotation files that are read, in bytes: COCO's own train2017 has 448 MB; a thousand objects in XML take a
-#: third of a megabyte.
+#: Largest annotation files, in bytes: COCO's train2017 has 448 MB; a thousand objects in XML take a third of a
+#: megabyte.
 MAX_JSON, MAX_XML = 2**29, 2**22
 
-#: Larger coordinates than this cannot be pixels.
+#: Largest coordinate.
 _LARGEST = 1e9
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -38,12 +38,12 @@ _MARKS = {
     b"\0<": "utf-16-be",
 }
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""", re.ASCII)
-#: Python calls these text encodings, and no annotation is written in them.
+#: Text encodings of Python that no annotation is written in.
 _NO_ENCODINGS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
 
 
 def number(value: object) -> float:
-    """A finite number of a bearable size, from JSON or from text; else a ValueError that shows what came."""
+    """A coordinate from JSON or text; a ValueError if it is not a finite number of a plausible size."""
     result = math.nan
     if isinstance(value, str):
         text = value.strip()
@@ -57,7 +57,7 @@ def number(value: object) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from text, if it is not below 0 and of a bearable size; else a ValueError."""
+    """A whole number from 0 on from text; a ValueError if it is anything else, or too long."""
     digits = text.strip()
     if len(digits) > 18 or not (digits.isascii() and digits.isdecimal()):
         raise ValueError(f"{shown(text)} is not a whole number from 0 on")
@@ -65,7 +65,7 @@ def count(text: str) -> int:
 
 
 def shown(value: object) -> str:
-    """A value out of a file, short enough for a message."""
+    """A value from a file, shortened for a message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # integers of more than 4300 digits, lists in lists in lists
@@ -74,7 +74,7 @@ def shown(value: object) -> str:
 
 
 def unique_names(names: Sequence[str], keys: Sequence[object]) -> tuple[str, ...]:
-    """Names with their keys added where two classes would have the same one.
+    """Names with their keys added where two classes have the same name.
 
     Example:
         >>> unique_names(["crane", "bee", "crane"], ["n02012849", "n02206856", "n03126707"])
@@ -85,9 +85,9 @@ def unique_names(names: Sequence[str], keys: Sequence[object]) -> tuple[str, ...
 
 
 def read_json(path: Path, drop: str | None = None) -> Any:
-    """What a JSON file holds, without the key ``drop``, thrown away while reading to save memory.
+    """Read a JSON file without the key ``drop``, which is discarded while reading to save memory.
 
-    An object that has a key twice is an error: only one of its values would be seen.
+    A repeated key in an object is an error: only one of its values would be used.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def read_json(path: Path, drop: str | None = None) -> Any:
 
 
 def csv_rows(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
-    """The fields of each line of a CSV file; what cannot be one is an `UnreadableError`."""
+    """The fields of each line of a CSV file; invalid CSV is an `UnreadableError`."""
     try:
         yield from csv.reader(lines)
     except csv.Error as error:
@@ -120,14 +120,14 @@ def csv_rows(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What one file of VOC's XML says, which ImageNet uses too.
+    """The contents of a file of VOC's XML, which ImageNet uses too.
 
     Attributes:
-        folder: That of the data set, as the file says; empty if it does not.
-        filename: The image's file; empty if the annotation does not say.
-        size: Width and height, each 0 if the file does not say.
-        objects: Class name and x1, y1, x2, y2 as text, so that a file with a broken box still tells its class names.
-        guessed: Whether the file is not in the encoding it should be, and was read as latin-1.
+        folder: Folder of the data set; empty if missing.
+        filename: File name of the image; empty if missing.
+        size: Width and height, each 0 if missing.
+        objects: Class name and x1, y1, x2, y2 as text, so that a file with a broken box still has its class names.
+        guessed: Whether the file does not have the encoding that it should have, and was read as latin-1.
     """
 
     folder: str
@@ -138,7 +138,7 @@ class Annotation:
 
 
 def parse_annotation(path: Path) -> Annotation:
-    """Read one XML file, without DTDs or entities; what breaks is an `UnreadableError` naming it, or an OSError."""
+    """Read one XML file, without DTDs or entities; failures are an `UnreadableError` that names it, or an OSError."""
     text, guessed = _decode_xml(path)
     try:
         root = fromstring(text, forbid_dtd=True)
@@ -163,8 +163,8 @@ def parse_annotation(path: Path) -> Annotation:
 def _decode_xml(path: Path) -> tuple[str, bool]:
     """The file's text, and whether its encoding was guessed.
 
-    A file is decoded by its byte order mark, else as it declares, by Python's codecs (the parser itself knows four);
-    one that declares nothing, or UTF-8, and is not UTF-8, is read as latin-1.
+    The encoding is that of the byte order mark, or else the declared one, by Python's codecs (the parser knows only
+    four). A file that declares nothing or UTF-8, and is not UTF-8, is read as latin-1.
     """
     data = read_bytes(path, MAX_XML)
     marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
@@ -172,9 +172,9 @@ def _decode_xml(path: Path) -> tuple[str, bool]:
     encoding = marked or (declared[1].decode("ascii") if declared else "utf-8")
     try:
         codec = codecs.lookup(encoding).name
-        # Windows writes "utf-16" into files that are not: a declaration that can be read as ASCII is in neither.
+        # Windows declares "utf-16" in files that are not: a declaration that is readable as ASCII cannot be either.
         if codec == "utf-8" or (not marked and codec.startswith(("utf-16", "utf-32"))):
-            text, is_utf8 = decoded(data)
+            text, is_utf8 = decode(data)
             return text, not is_utf8
         if codec in _NO_ENCODINGS:
             raise LookupError

@@ -1,7 +1,7 @@
-"""Arrays by name from an ``.npz`` or Parquet file: nothing is unpickled, sizes are checked before anything is read.
+"""Named arrays from an ``.npz`` or Parquet file: nothing is unpickled, and sizes are checked before anything is read.
 
-A file is opened once, so that all arrays are of the same file even if it is replaced meanwhile. The checksums in an
-archive and in the pages of a Parquet file, where it has them, are compared.
+A file is opened once, so that all arrays are from the same file even if it is replaced meanwhile. Checksums of an
+archive, and of the pages of a Parquet file where present, are verified.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BROKEN = (
 
 
 class ArrayFile(Protocol):
-    """An open file of named arrays; ``names`` says of each whether it can be a feature: whether it holds numbers."""
+    """An open file of named arrays; ``names`` says for each whether it holds numbers, and can be a feature."""
 
     names: dict[str, bool]
 
@@ -66,7 +66,7 @@ class Npz:
         with naming(path):
             stated = _stated_members(path, file)
             self._archive = zipfile.ZipFile(file)
-            if len(self._archive.infolist()) != stated:  # a damaged length hides those that follow
+            if len(self._archive.infolist()) != stated:  # a damaged length hides the members after it
                 raise UnreadableError(f"{path}: the archive has another number of members than it says")
             for info in self._archive.infolist():
                 with self._archive.open(info) as member:  # compares its two names, also of what is no array
@@ -106,7 +106,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 def _stated_members(path: Path, file: IO[bytes]) -> int:
-    """How many members an archive says that it has; one whose list alone would take long to read is refused."""
+    """The number of members that an archive states; one with too long a list is refused."""
     size = os.fstat(file.fileno()).st_size
     file.seek(max(0, size - 2**16 - 22))
     tail = file.read()
@@ -121,7 +121,7 @@ def _stated_members(path: Path, file: IO[bytes]) -> int:
 
 
 def _check_size(header: ArrayHeader, limit: int, what: str) -> int:
-    """How many bytes an array has; an error if that is more than the file has, or none."""
+    """The size of an array in bytes; an error if it is 0, or more than the file has."""
     if header.kind == "V":
         raise UnreadableError(f"{what} must be numbers or text, as nothing is unpickled, got {header.code}")
     size = header.data_size
@@ -133,7 +133,7 @@ def _check_size(header: ArrayHeader, limit: int, what: str) -> int:
 
 
 def _check_text(array: NDArray[Any], what: str) -> NDArray[Any]:
-    """The array, if all its texts are made of characters: NumPy takes any numbers, and Python fails on them."""
+    """The array, if all its texts have valid characters, which NumPy does not check and Python requires."""
     if array.dtype.kind == "U":
         number = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         codes = np.ascontiguousarray(np.atleast_1d(array)).view(number)
@@ -176,7 +176,7 @@ class Parquet:
                 return np.asarray(column.to_numpy(zero_copy_only=False))
             flat = column.flatten().to_numpy(zero_copy_only=False)
             width = len(flat) // max(len(column), 1)
-            # Lists of other lengths, or missing ones, would shift all that follow.
+            # Lists of another length, or missing ones, would shift all that follow.
             if column.null_count or (column.value_lengths().to_numpy(zero_copy_only=False) != width).any():
                 raise UnreadableError(f"{self.path}: the lists in {name!r} differ in length, or some are missing")
             return np.asarray(flat).reshape(len(column), width)
@@ -204,7 +204,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """What a library says about a broken file, as an error that names the file."""
+    """Turn the errors of libraries about a broken file into one that names the file."""
     try:
         yield
     except (UnreadableError, FileNotFoundError, PermissionError):

@@ -1,4 +1,4 @@
-"""What all readers of boxes share: the checks of each image and its boxes, and the classes that were asked for."""
+"""What all readers of boxes share: the checks of images and boxes, and the labels of classes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from calibrant.data.sources import ImageFiles
 
 #: Boxes that one image may have: the area of their union takes the square of their number.
 MAX_BOXES = 10_000
-#: x + w in decimals may pass the edge by a rounding error; that is not worth a word.
+#: x + w in decimals may exceed the edge by a rounding error, which is not reported.
 _SLACK = 0.01
 
-#: What readers of boxes find, in the same words.
+#: Findings of several readers of boxes.
 NO_NUMBERS = "box that is not made of numbers"
 TOO_MANY = f"image with more than {MAX_BOXES} boxes"
 
 
 class SampleError(ValueError):
-    """A sample with a broken box or another wrong value, so that what it shows cannot be known.
+    """A sample with a broken box or another invalid value.
 
     Attributes:
-        what: The phrase under which it is counted.
+        what: The finding under which it is counted.
     """
 
     def __init__(self, what: str, detail: str):
@@ -42,7 +42,7 @@ class SampleError(ValueError):
 
 
 class Box(NamedTuple):
-    """One object: corners, class (-1: none of the classes), whether it is a crowd, its pixels if they are said."""
+    """One object: corners, class (-1: none), whether it is a crowd, and its pixels if annotated."""
 
     x1: float
     y1: float
@@ -57,7 +57,7 @@ class Box(NamedTuple):
         """Width times height."""
         return (self.x2 - self.x1) * (self.y2 - self.y1)
 
-    def leaves(self, size: Size) -> bool:
+    def is_beyond(self, size: Size) -> bool:
         """Whether a part of it is outside the image."""
         return min(self.x1, self.y1) < -_SLACK or self.x2 > size[0] + _SLACK or self.y2 > size[1] + _SLACK
 
@@ -78,10 +78,10 @@ def box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *,
 
 
 class BoxSamples:
-    """Images with boxes, added one at a time, checked, and at last a data set.
+    """Collects images with boxes, checks them, and makes a data set of them.
 
-    With ``on_error="skip"`` every image file is opened (its header, and its end); otherwise only where the size in the
-    annotation cannot be right.
+    With ``on_error="skip"`` every image file is opened (its header, and its end); otherwise only if the annotated size
+    cannot be right.
     """
 
     def __init__(self, folder: DataFolder):
@@ -94,7 +94,7 @@ class BoxSamples:
         self._refused: set[str] = set()
 
     def listing(self, folder: str) -> dict[str, None]:
-        """The images below a folder of the data folder, in order; read once."""
+        """The images below a folder of the data folder, in order; listed once."""
         if folder not in self._listings:
             self._listings[folder] = dict.fromkeys(self.folder.files(folder, trouble=self._refuse))
         return self._listings[folder]
@@ -104,13 +104,13 @@ class BoxSamples:
         self.findings.skip(name, what)
 
     def find(self, folder: str, name: str, source: str) -> str | None:
-        """The id of an image that an annotation names; None, once the findings say so, if it is not there."""
+        """The id of an image that an annotation names; None, and a finding, if it is missing."""
         usual = str(PurePosixPath(name))  # ./a.jpg, b//a.jpg
         path = joined(folder, usual)
         if usual in self.listing(folder):  # the listing holds no links that lead out
             return path
         if path in self._refused or folder in self._refused:
-            return None  # the findings say so already
+            return None  # reported already
         try:
             inside(self.root / folder, name)
         except (ValueError, OSError):
@@ -120,7 +120,7 @@ class BoxSamples:
         return None
 
     def leave_out_others(self, folder: str, annotated: Container[str]) -> None:
-        """Report the images of a folder that no annotation speaks of, by their ids."""
+        """Report the images of a folder that are not annotated."""
         for name in self.listing(folder):
             if joined(folder, name) not in annotated:
                 self.findings.leave_out(joined(folder, name), _folder.NO_ANNOTATION)
@@ -139,11 +139,11 @@ class BoxSamples:
 
         Args:
             name: Its path inside the data folder, which is its id.
-            boxes: Its objects; a generator may raise `SampleError`. None: unknown, and not expected.
+            boxes: Its objects; a generator may raise `SampleError`. None if the layout has no boxes.
             label: Its class; that of its largest box if left out.
-            size: Width and height as the annotation says, 0 where it does not; None if the layout has no such field.
-            normalised: Whether the boxes are given in units of the image's width and height.
-            source: The file that the boxes come from, for errors.
+            size: Width and height in the annotation, 0 if missing; None if the layout has no such field.
+            normalised: Whether boxes are in units of the image's width and height.
+            source: The file with the boxes, for errors.
         """
         if name in self._names:
             self.findings.skip(name, _folder.TWICE, source)
@@ -190,11 +190,11 @@ class BoxSamples:
                     self.findings.odd(name, "box of a class that was not asked for")
 
     def _look(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> tuple[Size | None, bool]:
-        """The image's size, without opening files that need not be opened, and whether it is rotated."""
+        """The image's size and whether it is rotated; the file is opened only if necessary."""
         path = self.root / name
         if self.findings.on_error == "skip":
             return _folder.check_image(path)
-        if needed or (stated is not None and (min(stated) < 1 or any(b.leaves(stated) for b in rows))):
+        if needed or (stated is not None and (min(stated) < 1 or any(b.is_beyond(stated) for b in rows))):
             with opened_image(path) as image:
                 return image.size, False
         return stated, False
@@ -220,7 +220,7 @@ class BoxSamples:
         for row in rows:
             if row.area == 0:
                 odd(name, "box without area")
-            if actual is not None and row.leaves(actual):
+            if actual is not None and row.is_beyond(actual):
                 odd(name, "box that leaves the image")
 
     def dataset(self, name: str, classes: Sequence[str]) -> Dataset:
@@ -237,7 +237,7 @@ class BoxSamples:
 
 
 def _class_of(rows: list[Box]) -> int:
-    """Class of the largest box, of equals the first; a crowd is no single object."""
+    """Class of the largest single object, the first of equals."""
     candidates = [row for row in rows if row.label != NO_CLASS and not row.crowd]
     return max(candidates, key=lambda row: row.area).label if candidates else NO_CLASS
 
@@ -245,7 +245,7 @@ def _class_of(rows: list[Box]) -> int:
 def class_labels(
     names: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, where: Path
 ) -> tuple[tuple[str, ...], dict[str, int | None]]:
-    """The classes, and the label of each name: -1 if it was not asked for, None if its boxes are to be dropped.
+    """The classes, and the label of each name: -1 if it is not a class, None if its boxes are dropped.
 
     Example:
         >>> class_labels(["cat", "Cat", "dog", "hair"], None, {"Cat": "cat", "hair": ""}, Path("data"))
@@ -253,16 +253,16 @@ def class_labels(
         >>> class_labels(["cat", "dog"], ["dog"], None, Path("data"))
         (('dog',), {'cat': -1, 'dog': 0})
     """
-    new_names = renamed(names, rename, where)
+    new_names = rename_classes(names, rename, where)
     classes = tuple(dict.fromkeys(filter(None, new_names.values())) if classes is None else classes)
     labels = {name: i for i, name in enumerate(classes)}
     return classes, {name: labels.get(new, NO_CLASS) if new else None for name, new in new_names.items()}
 
 
-def renamed(names: Iterable[str], rename: Mapping[str, str] | None, where: Path) -> dict[str, str]:
-    """The new name of each name; a name to change that is not there is an error."""
+def rename_classes(names: Iterable[str], rename: Mapping[str, str] | None, where: Path) -> dict[str, str]:
+    """The new name of each name; an error if a name to change does not exist."""
     rename, names = rename or {}, dict.fromkeys(names)
     missing = [name for name in rename if name not in names]
     if missing:
-        raise ValueError(f"{where}: the class {missing[0]!r} was to be renamed, and is not among the classes found")
+        raise ValueError(f"{where}: the class {missing[0]!r} was to be renamed, and is not among the classes")
     return {name: rename.get(name, name) for name in names}

@@ -1,4 +1,4 @@
-"""What every reader shares: registering it, the folder that it reads, and the words for what it finds.
+"""What all readers share: registration, the data folder, and the wording of their findings.
 
 A reader is a function ``read(folder: DataFolder, *, options) -> Dataset`` with the decorator `reader`, which checks the
 split and the options before the function is called.
@@ -34,7 +34,7 @@ from calibrant.data.sources import ImageFiles, Inputs
 
 Splits = Callable[[Path], tuple[str, ...]]
 
-#: What several readers find, in the same words: findings are counted by them.
+#: Findings of several readers; findings are counted by these words.
 UNREADABLE = "image that cannot be read"
 MISSING = "image that is missing"
 TWICE = "image that is listed twice"
@@ -49,13 +49,13 @@ ROTATED = "image with an EXIF rotation, which is not applied"
 ONE_STEM = "images of one stem, of which one is used"
 LATIN_1 = "not UTF-8, read as latin-1"
 
-#: How far from 1 the sum of a row of soft labels may be.
+#: Largest deviation from 1 of the sum of soft labels.
 SOFT_TOLERANCE = 1e-3
 
-#: What a complete file holds in its last bytes, by PIL's name of the format.
+#: The end of a complete file, by PIL's name of the format.
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 _TAIL = 1024
-_ORIENTATION = 0x0112  # EXIF's number for it; 1 is upright
+_ORIENTATION = 0x0112  # EXIF's tag; 1 is upright
 
 
 def reader(
@@ -64,14 +64,14 @@ def reader(
     """Decorator that registers a reader under the name of its layout.
 
     Args:
-        name: What the command line calls the layout.
+        name: Name of the layout on the command line.
         summary: One line: what is where.
-        splits: The splits that a folder has; none, or an OSError or ValueError, if it is not this layout.
+        splits: The splits of a folder; none, or an OSError or ValueError, if it has another layout.
         rank: Layouts are tried in rising rank; general ones come last.
-        absent: What a split needs that a folder may not have, by its name: said where it is asked for in vain.
+        absent: By split, what it needs that a folder may lack; for messages.
 
     Returns:
-        A decorator. What it makes of the reader is called as ``read(root, split, *, on_error="raise", **options)``.
+        A decorator; the decorated reader is called as ``read(root, split, *, on_error="raise", **options)``.
     """
 
     def register(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
@@ -87,7 +87,7 @@ def reader(
 
 
 def never_raising(splits: Splits) -> Splits:
-    """The splits of a folder; none where it cannot be looked into: layouts are tried on any folder there is."""
+    """The same function, with no splits instead of an error: layouts are tried on any folder."""
 
     @functools.wraps(splits)
     def splits_or_none(root: Path) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def never_raising(splits: Splits) -> Splits:
 
 
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
-    """Raise, and name the splits, if a folder does not have the one that was asked for."""
+    """Raise if a folder does not have a split."""
     if split not in splits:
         content = f"the splits {listing(splits)}" if splits else "none of the layout's files"
         raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {content}")
@@ -108,7 +108,7 @@ def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The folder and the split that a reader was asked for, and the findings that it reports to."""
+    """The folder and split to read, and the findings of the reader."""
 
     root: Path
     split: str
@@ -116,7 +116,7 @@ class DataFolder:
 
     @property
     def name(self) -> str:
-        """What to call a data set that has no name but its folder's, which ``.`` does not say."""
+        """The name of the folder, resolved if it is ``.``."""
         return os.path.basename(os.path.abspath(self.root)) or "data"
 
     def lines(self, name: str) -> list[str]:
@@ -140,7 +140,7 @@ class DataFolder:
                 yield name
 
     def has_sound_image(self, name: str) -> bool:
-        """Whether to keep an image: with ``on_error="skip"`` it is looked at now, else when it is decoded."""
+        """Whether to keep an image: checked now with ``on_error="skip"``, otherwise when it is decoded."""
         if self.findings.on_error == "raise":
             return True
         try:
@@ -153,7 +153,7 @@ class DataFolder:
         return True
 
     def has_image(self, name: str, where: str) -> bool:
-        """Whether to keep an image that a line of a list or a row of a table, ``where``, names."""
+        """Whether to keep an image that is named in a line of a list or a row of a table, ``where``."""
         try:
             path = inside(self.root, name)
         except ValueError:
@@ -165,7 +165,7 @@ class DataFolder:
         return self.has_sound_image(name)
 
     def images_by_class(self, folders: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """The label of each image in folders that hold one class each, given by their names and labels."""
+        """The label of each image in folders of one class each, given as pairs of folder and label."""
         labels: dict[str, int] = {}
         for folder, label in folders:
             names = [f"{folder}/{file}" for file in self.files(folder)]
@@ -175,7 +175,7 @@ class DataFolder:
         return labels
 
     def image_dataset(self, name: str, classes: Sequence[str], labels: dict[str, int], **columns: Any) -> Dataset:
-        """The data set of image files, by their paths inside the folder and their labels."""
+        """A data set of image files, given as labels by path inside the folder."""
         return self.dataset(
             name, classes, labels, list(labels.values()), ImageFiles(self.root, tuple(labels)), **columns
         )
@@ -183,13 +183,13 @@ class DataFolder:
     def dataset(
         self, name: str, classes: Sequence[str], ids: Iterable[str], labels: Any, inputs: Inputs, **columns: Any
     ) -> Dataset:
-        """The data set with these columns; an error that says why if it is empty."""
+        """A data set with these columns; an error with the reasons if it is empty."""
         self.check_any(len(inputs), {"array": "row"}.get(inputs.kind, inputs.kind))
         columns = {"report": self.findings.report()} | columns
         return Dataset(name, self.split, tuple(classes), tuple(ids), np.asarray(labels), inputs, **columns)
 
     def check_any(self, number: int, kind: str = "image") -> None:
-        """Raise, and say why, if the split holds nothing that can be used."""
+        """Raise, with the reasons, if the split has no usable sample."""
         if not number:
             reasons = self.findings.reasons()
             why = f": {reasons}" if reasons else ""
@@ -207,24 +207,24 @@ def stem(name: str) -> str:
 
 
 def joined(folder: str, name: str) -> str:
-    """A path inside the data folder, which may be the folder itself."""
+    """The path of a name in a folder, which may be empty: the data folder."""
     return f"{folder}/{name}" if folder else name
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, is hidden: macOS writes "._x.jpg" beside x.jpg, and it is no image."""
+    """Whether a file or one of its folders is hidden: macOS writes "._x.jpg" beside x.jpg, which is not an image."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
 def reason(error: Exception, path: Path) -> str:
-    """What an error says of a file, for a message that names the file already."""
+    """The message of an error without the path, for a message that names the file already."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return str(error).removeprefix(f"{path}: ").rstrip(".")
 
 
 class Header(NamedTuple):
-    """Of an image: width and height as stored, and whether its EXIF data ask for a rotation."""
+    """Width and height of an image as stored, and whether its EXIF data ask for a rotation."""
 
     size: tuple[int, int]
     rotated: bool
@@ -233,8 +233,8 @@ class Header(NamedTuple):
 def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     """The size of an image whose header parses and whose file is not cut off.
 
-    Files of the formats that have no mark at their end, or that lack it in the last kilobyte (some cameras append
-    data), are decoded to be sure; so are images of more than 8 bits, whose values may be beyond what is read.
+    Images are decoded if their format has no end marker, if the marker is not in the last kilobyte (some cameras append
+    data), and if they have more than 8 bits, whose values may be out of range.
 
     Raises:
         UnreadableError: The image is broken, truncated or too large; the message names the file.
@@ -253,12 +253,12 @@ def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    # PIL turns TIFF by itself; and asked all the same, it would decode a PNG file to look behind its pixels.
+    # PIL rotates TIFF by itself, and getexif would decode a PNG file to look behind its pixels.
     if image.format == "TIFF" or "exif" not in image.info:
         return False
     try:
         return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
-    except Exception:  # PIL's parser fails in many ways on broken metadata, and the pixels are fine
+    except Exception:  # PIL's parser fails in many ways on broken metadata; the pixels may be fine
         return False
 
 

@@ -90,7 +90,7 @@ _HUNDRED = _Version(
 
 
 def _find(root: Path, version: _Version) -> tuple[Path, str, tuple[str, ...]]:
-    """Where the data lies below ``root``, the suffix of its batches ("/" for image folders), and its splits."""
+    """The folder of the data below ``root``, the suffix of its batches ("/" for image folders), and its splits."""
     for name in version.folders:
         home = root / name
         for suffix in ("", ".bin"):

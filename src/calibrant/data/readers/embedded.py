@@ -1,4 +1,4 @@
-"""The embedded sets by name, wherever a path is asked for: ``calibrant data inspect scenes``."""
+"""The embedded data sets, given by name instead of a path: ``calibrant data inspect scenes``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.data.splits import hold_out
 
 
 def _splits_of(name: str) -> Splits:
-    # A folder of that name in the current one goes before the embedded set.
+    # A folder of that name in the current folder takes precedence over the embedded set.
     return lambda root: ("train", "val", "test") if str(root) == name and not root.exists() else ()
 
 
@@ -28,7 +28,7 @@ def embedded_scenes(
     ambiguous: float = 0.2,
     size: int = 32,
 ) -> Dataset:
-    """`calibrant.data.scenes.scenes`, which says what the options mean."""
+    """Draw scenes; options as for `calibrant.data.scenes.draw`."""
     from calibrant.data.scenes import scenes
 
     return scenes(
@@ -50,7 +50,7 @@ def embedded_scene_masks(
     size: int = 32,
     families: int = 16,
 ) -> Dataset:
-    """`calibrant.data.scenes.scene_masks`, which says what the options mean."""
+    """Draw scenes with masks; options as for `calibrant.data.scene_masks.scene_masks`."""
     from calibrant.data.scene_masks import scene_masks
 
     return scene_masks(
@@ -61,7 +61,7 @@ def embedded_scene_masks(
 
 @reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_splits_of("digits"))
 def embedded_digits(folder: DataFolder, *, seed: int = 0) -> Dataset:
-    """scikit-learn's 1,797 handwritten digits of 8 x 8: 1,047 to train, 300 to validate, 450 to test, by a seed."""
+    """scikit-learn's 1,797 handwritten digits of 8 x 8, split by a seed: 1,047 train, 300 val, 450 test."""
     from sklearn.datasets import load_digits  # a second to import, and only needed here
 
     bunch = load_digits()
@@ -69,6 +69,6 @@ def embedded_digits(folder: DataFolder, *, seed: int = 0) -> Dataset:
     ids = tuple(f"digits/{i:04}" for i in range(len(pixels)))
     classes = tuple(str(k) for k in range(10))
     everything = Dataset("digits", "train", classes, ids, bunch.target, ImageArray(pixels, "digits"))
-    rest, test = hold_out(everything, count=450, seed=seed)
-    train, val = hold_out(rest, count=300, seed=seed)
+    train, test = hold_out(everything, count=450, seed=seed)
+    train, val = hold_out(train, count=300, seed=seed)
     return {"train": train, "val": val, "test": test.replace(split="test")}[folder.split]

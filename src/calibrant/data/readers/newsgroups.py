@@ -3,8 +3,8 @@
 The original collection is one folder of 19,997 messages, ``20_newsgroups/<group>/<document>``: its split is ``all``, of
 which a recipe cuts the test set with ``test_share``.
 
-Every file is looked at when the data set is opened, and read again when it is asked for: files that are not UTF-8 (they
-are read as latin-1), that hold carriage returns or nothing at all are kept and reported.
+Every file is checked when the data set is opened, and read again on demand. Files that are not UTF-8 (read as latin-1),
+have carriage returns or are empty are kept and reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 
 from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import decoded, folders_in, read_bytes
+from calibrant.data.files import decode, folders_in, read_bytes
 from calibrant.data.readers._folder import LATIN_1, DataFolder, reader, reason
 from calibrant.data.sources import TextFiles
 
@@ -28,7 +28,7 @@ _FOLDERS = {"train": "20news-bydate-train", "test": "20news-bydate-test", "all":
 _QUOTE = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>")
 
 
-def stripped(text: str, remove: Collection[Part]) -> str:
+def strip_parts(text: str, remove: Collection[Part]) -> str:
     r"""A message without some of its parts, by the rules of scikit-learn's ``fetch_20newsgroups``.
 
     Args:
@@ -37,7 +37,7 @@ def stripped(text: str, remove: Collection[Part]) -> str:
             made of dashes; ``"quotes"``: lines that quote, or say that they do.
 
     Example:
-        >>> stripped("From: a\n\nHe wrote:\n> no\nYes.\n--\nme", ("headers", "footers", "quotes"))
+        >>> strip_parts("From: a\n\nHe wrote:\n> no\nYes.\n--\nme", ("headers", "footers", "quotes"))
         'Yes.'
     """
     if "headers" in remove:
@@ -58,7 +58,7 @@ class _Messages(TextFiles):
     remove: tuple[Part, ...] = ()
 
     def __getitem__(self, index: int) -> str:
-        return stripped(super().__getitem__(index), self.remove)
+        return strip_parts(super().__getitem__(index), self.remove)
 
     def take(self, indices: Integers) -> _Messages:
         """Some of the samples, in the order of ``indices``."""
@@ -78,8 +78,8 @@ def newsgroups(folder: DataFolder, *, remove: Sequence[Part] | set[Part] | froze
     """Read 20 Newsgroups.
 
     Args:
-        folder: That holds 20news-bydate-train and 20news-bydate-test, or 20_newsgroups.
-        remove: Which of ``"headers"``, ``"footers"`` and ``"quotes"`` to take out of each message (see `stripped`).
+        folder: The folder with 20news-bydate-train and 20news-bydate-test, or 20_newsgroups.
+        remove: Which of ``"headers"``, ``"footers"`` and ``"quotes"`` to take out of each message (see `strip_parts`).
     """
     root, home = folder.root, _FOLDERS[folder.split]
     # Over all splits, so that a group that is missing from one of them does not shift the labels.
@@ -102,13 +102,13 @@ def _is_readable(folder: DataFolder, name: str, remove: Collection[Part]) -> boo
     except (OSError, ValueError) as error:
         findings.skip(name, "the file cannot be read", reason(error, path))
         return False
-    text, is_utf8 = decoded(data)
+    text, is_utf8 = decode(data)
     if not is_utf8:
         findings.odd(name, LATIN_1)
     if b"\r" in data:
         findings.odd(name, "carriage returns")
     if not text.strip():
         findings.odd(name, "empty file")
-    elif remove and not stripped(text, remove).strip():
+    elif remove and not strip_parts(text, remove).strip():
         findings.odd(name, "empty once parts are removed")
     return True

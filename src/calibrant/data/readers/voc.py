@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.boxes import Integers
-from calibrant.data.dataset import ALIKE, Dataset, Findings
+from calibrant.data.dataset import ALIKE, Dataset, Findings, group_similar
 from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.readers._annotations import Annotation, parse_annotation
-from calibrant.data.readers._boxes import BoxSamples, box, class_labels, renamed
+from calibrant.data.readers._boxes import BoxSamples, box, class_labels, rename_classes
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     LATIN_1,
@@ -122,7 +122,7 @@ def voc(
     for key, annotation in annotations.items():
         for name, _ in annotation.objects if isinstance(annotation, Annotation) else ():
             sources.setdefault(name, []).append(files[key])
-    new_names = renamed(sorted(sources), rename, root)
+    new_names = rename_classes(sorted(sources), rename, root)
     _report_names(findings, sources, new_names)
     if classes is None:
         names = set(new_names.values()) - {""}
@@ -145,13 +145,13 @@ def voc(
 
 
 def _is_voc(folder: DataFolder, names: set[str], annotations: Mapping[str, Annotation | Exception]) -> bool:
-    """Whether a set whose names are among VOC's says that it is VOC."""
+    """Whether a data set with VOC's class names is VOC, by its folder or by having all classes."""
     folders = (a.folder for a in annotations.values() if isinstance(a, Annotation))
     return names == set(CLASSES) or any(map(_VOC.fullmatch, (folder.root.resolve().name, folder.name, *folders)))
 
 
 def _parse(path: Path) -> Annotation | Exception:
-    """The annotation, or why there is none: files of other splits may be broken, and are only asked for their names."""
+    """The annotation or the error: broken files matter only in the split that is read."""
     try:
         return parse_annotation(path)
     except (UnreadableError, OSError) as error:
@@ -159,9 +159,9 @@ def _parse(path: Path) -> Annotation | Exception:
 
 
 def _stems_in_list(folder: DataFolder, split: str, stems: Container[str]) -> Iterator[str]:
-    """The stems that a list names: as they are, or with the image's suffix; what is not there as it is written."""
+    """The stems in a list, with or without the image's suffix; unknown ones as they are written."""
     for line in filter(str.strip, folder.lines(f"{_LISTS}/{split}.txt")):
-        written = line.strip(), line.split()[0]  # a second column says something of a class
+        written = line.strip(), line.split()[0]  # a second column is about a class
         images = (stem(name) for name in written if os.path.splitext(name)[1].lower() in SUFFIXES)
         yield next((name for name in (*written, *images) if name in stems), written[1])
 
@@ -184,7 +184,7 @@ def _stems_of_split(folder: DataFolder, files: Mapping[str, str]) -> Iterator[st
 
 
 class _Images:
-    """The images of a set: which one belongs to which annotation, and which belong to none."""
+    """The images of a data set, and the annotations that they belong to."""
 
     def __init__(self, samples: BoxSamples, folder: str, files: Mapping[str, str]):
         self.samples, self.folder, self.files = samples, folder, files
@@ -193,7 +193,7 @@ class _Images:
             self.by_stem.setdefault(stem(name), []).append(name)
 
     def of(self, key: str, filename: str) -> str | None:
-        """The id of an annotation's image."""
+        """The id of an annotation's image, or None if it is missing."""
         findings, source = self.samples.findings, self.files[key]
         names = self.by_stem.get(key, [])
         is_listed = filename in self.samples.listing(self.folder)
@@ -212,7 +212,7 @@ class _Images:
         return self.samples.find(self.folder, filename or f"{key}.jpg", source)
 
     def report_others(self, annotations: Mapping[str, Annotation | Exception]) -> None:
-        """Leave out the images of which no annotation and no list speaks; those in a list are its split's business."""
+        """Report the images without an annotation; those in a list are reported with its split."""
         stems = set(self.files)
         for key, annotation in annotations.items():
             if isinstance(annotation, Annotation) and key not in self.by_stem:
@@ -225,17 +225,14 @@ class _Images:
 
 
 def _report_names(findings: Findings, sources: Mapping[str, list[str]], new_names: Mapping[str, str]) -> None:
-    """Names that look like slips: one that differs from another by little, one with a single box."""
+    """Report names that look like typos: nearly the same as another, or of a single box."""
     files: dict[str, list[str]] = {}
     for name, where in sources.items():
         files.setdefault(new_names[name], []).extend(where)
     files.pop("", None)
-    alike: dict[str, list[str]] = {}
-    for name in files:
-        alike.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
-    for group in alike.values():
-        usual, *rest = sorted(group, key=lambda name: -len(files[name]))
-        for name in rest:
+    for group in group_similar(files):
+        usual, *variants = sorted(group, key=lambda name: -len(files[name]))
+        for name in variants:
             some = ", ".join(dict.fromkeys(files[name][:3]))
             findings.odd(f"{name!r} ({len(files[name])}) beside {usual!r} ({len(files[usual])}), in {some}", ALIKE)
     for name, where in files.items():
@@ -264,7 +261,7 @@ def _mask_splits(root: Path) -> tuple[str, ...]:
     "voc-segmentation",
     summary="JPEGImages, SegmentationClass and ImageSets/Segmentation/{train,val,trainval}.txt",
     splits=_mask_splits,
-    rank=60,  # a complete VOC folder has boxes as well: those are asked for more often
+    rank=60,  # a complete VOC folder has boxes as well, which are used more often
     absent={
         _AUGMENTED: "it needs SBD: SegmentationClassAug with ImageSets/Segmentation/train_aug.txt, or SBD's own "
         "cls/*.mat, train.txt and val.txt in a folder SBD or benchmark_RELEASE/dataset"
@@ -279,7 +276,7 @@ def voc_segmentation(folder: DataFolder) -> Dataset:
 
 
 def _mask_pairs(folder: DataFolder) -> Iterator[tuple[str, str]]:
-    """Pairs of names; a line is a stem, or (in some copies of train_aug.txt) the two paths."""
+    """Pairs of image and mask; a line is a stem, or (in some copies of train_aug.txt) both paths."""
     is_augmented = folder.split == _AUGMENTED
     sbd = _sbd_folder(folder.root) if is_augmented else None
     source = f"{_MASK_LISTS}/{folder.split}.txt"
@@ -297,7 +294,7 @@ def _mask_pairs(folder: DataFolder) -> Iterator[tuple[str, str]]:
 
 
 def _sbd_folder(root: Path) -> str | None:
-    """SBD's folder inside a VOC folder, if it is there with masks and lists."""
+    """SBD's folder inside a VOC folder, if it has masks and lists."""
     for name in _SBD_FOLDERS:
         if (root / name / "cls").is_dir() and all((root / name / f"{s}.txt").is_file() for s in ("train", "val")):
             return name
@@ -305,11 +302,11 @@ def _sbd_folder(root: Path) -> str | None:
 
 
 def _augmented_stems(folder: DataFolder, sbd: str, lists: str) -> list[str]:
-    """VOC's training images, then those of SBD that are in neither of VOC's two lists."""
-    own, held_out = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
-    more = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
-    voc_stems = {*own, *held_out}
-    return [*own, *(stem for stem in more if stem not in voc_stems)]
+    """VOC's training images, then those of SBD that are in neither of VOC's lists."""
+    train, val = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
+    sbd_stems = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
+    voc_stems = {*train, *val}
+    return [*train, *(stem for stem in sbd_stems if stem not in voc_stems)]
 
 
 def _stems(folder: DataFolder, source: str) -> list[str]:
@@ -317,7 +314,7 @@ def _stems(folder: DataFolder, source: str) -> list[str]:
 
 
 def _mask_of(root: Path, stem: str, sbd: str | None) -> str:
-    """The file of a mask: the one of the augmented folder, VOC's own, or SBD's."""
+    """The file of a mask: in the augmented folder, in VOC's, or in SBD's."""
     for name in (f"SegmentationClassAug/{stem}.png", f"SegmentationClass/{stem}.png"):
         if sbd is None or os.path.isfile(root / name):
             return name
@@ -343,7 +340,7 @@ class SbdMaskFiles(MaskFiles):
 
 def _segmentation(path: Path) -> NDArray[np.uint8]:
     """``GTcls.Segmentation`` of a MATLAB file."""
-    from scipy.io import loadmat  # here, because few need it
+    from scipy.io import loadmat  # here, because it is rarely needed
 
     if path.stat().st_size > _LARGEST_MATLAB:
         raise UnreadableError(

@@ -1,7 +1,7 @@
 """Backbones compared by the detectors that are trained on them [ALS, Tables 4 and 7]: runs, tables and a page.
 
-Every backbone is trained with every seed. Where a backbone has several runs, seed by seed the next of them is taken, so
-that the intervals are over classifiers and detectors alike; with one run they are over detectors alone.
+A detector is trained on every backbone with every seed. If a backbone has several runs, the seeds take them in turn, so
+that intervals are over classifiers and detectors; with one run they are over detectors alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calibrant.training import EventLog, Recipe, RunFolder, train
 
 RUNS, RECORD = "runs", "detection.json"
 FORMAT = "calibrant.detection"
-#: What is tested seed by seed.
+#: Metrics that are tested seed by seed.
 PAIRED = ("ap", "ap50", "ap75", "ar100")
 
 Backbones = Mapping[str, Sequence[Backbone]]
@@ -37,7 +37,7 @@ def check_detectors(folder: Path) -> None:
     """Raise unless a folder is new, or one of `compare_detectors`; nothing is changed."""
     check_output(folder, folder=True)
     names = set(os.listdir(folder)) if folder.exists() else set()
-    if names <= {RUNS}:  # new, or ended before the first numbers: runs check themselves
+    if names <= {RUNS}:  # new, or ended before the first numbers; runs check their own folders
         return
     if RECORD not in names or read_json(folder / RECORD, 2**20, "a record").get("format") != FORMAT:
         raise ValueError(f"{folder} is not a folder of detectors: name a new folder")
@@ -56,16 +56,16 @@ def compare_detectors(
     """Train a detector on every backbone with every seed; what is finished is not computed again.
 
     Args:
-        recipe: A recipe of detection.
+        recipe: A recipe for detection.
         backbones: The backbones by name.
         seeds: Seeds of the runs.
-        folder: Gets the runs, and every number of them.
-        data: Where the data lies, if not where the recipe says.
-        event_log: Gives, for a backbone and a seed, what is called with the events of the run.
+        folder: For the runs and all their numbers.
+        data: Folder of the data, if not the recipe's.
+        event_log: Returns the event log for a backbone and a seed.
         **options: Options of `calibrant.training.train`: devices, nodes, accelerator, trust_code.
 
     Returns:
-        The numbers of all runs: method is the name of the backbone.
+        The numbers of all runs; ``method`` is the name of the backbone.
     """
     check_detectors(folder)
     rows: list[ResultRow] = []
@@ -89,7 +89,7 @@ def compare_detectors(
 
 
 def _check_data(run: RunFolder, data: str | None) -> None:
-    """Raise if a run has begun on other data: its name does not depend on where the data lies."""
+    """Raise if a run has begun on other data: its key does not depend on the path of the data."""
     if data is None or run.is_new or not (run / "recipe.json").exists():
         return
     before = run.recipe().data.path
@@ -125,7 +125,7 @@ def detector_tables(results: Results, recipe: Recipe, reference: str | None) -> 
 def write_detectors(
     pages: Mapping[str, Table], recipe: Recipe, backbones: Backbones, folder: Path, *, command: str
 ) -> Path:
-    """Write the tables (md, tex, csv, html) and a page; gives the page."""
+    """Write the tables (md, tex, csv, html) and a page; return the path of the page."""
     files = [file.name for name, table in pages.items() for file in write_table(table, folder, name)]
     parts = [PaperPart(table.title, text=table.note, table=tables.html(table)) for table in pages.values()]
     write_paper_page(
@@ -141,7 +141,7 @@ def write_detectors(
 
 
 def notes_on(backbones: Backbones, recipe: Recipe) -> list[str]:
-    """What intervals are over, and by which detector."""
+    """Notes on the detector and on what the intervals cover."""
     assert recipe.detection is not None
     most = max(map(len, backbones.values()))
     kind = "with a feature pyramid" if recipe.detection.pyramid else "without a feature pyramid"
@@ -155,7 +155,7 @@ def notes_on(backbones: Backbones, recipe: Recipe) -> list[str]:
 
 
 def default_reference(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """The backbone that others are tested against: the first with a usual name, or whose name begins so."""
+    """The backbone that others are tested against: the first whose name is, or begins with, a usual one."""
     for word in usual:
         for name in names:
             if name == word or name.startswith(f"{word},"):
@@ -167,6 +167,6 @@ def as_plain(results: Results) -> dict[str, Any]:
     """Numbers by backbone, set, metric and seed."""
     plain: dict[str, Any] = {}
     for row in results:
-        of_set = plain.setdefault(row.method, {}).setdefault(row.set, {})
-        of_set.setdefault(row.metric, {})[str(row.seed)] = row.value
+        metrics = plain.setdefault(row.method, {}).setdefault(row.set, {})
+        metrics.setdefault(row.metric, {})[str(row.seed)] = row.value
     return plain

@@ -1,7 +1,7 @@
-"""The folder of a comparison: checked before anything in it is touched, and recognised by its study.json.
+"""The folder of a comparison: checked before anything in it is changed, and recognised by its study.json.
 
-The key of a run does not depend on where its data lies. So that runs on other data are never mistaken for these,
-data.json keeps a checksum of what was read: ids and labels of all samples, and the contents of a few.
+The key of a run does not depend on the path of its data. So that runs on different data are never mixed, data.json has
+a checksum of the data: ids and labels of all samples, and the contents of a few.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from calibrant.data import Dataset, layouts
 from calibrant.experiments.plan.study import PlannedRun, Study
 from calibrant.predictions import Predictions
 from calibrant.training import (
+    Classification,
     DamagedError,
     Recipe,
     Sets,
@@ -31,20 +32,19 @@ from calibrant.training import (
     make_fabric,
     prepare_run,
     read_record,
-    rehearse,
 )
 
 RUNS, STUDY, DATA = "runs", "study.json", "data.json"
 FORMAT = "calibrant.study"
 
-_READ = 8  # samples whose contents count
+_READ = 8  # samples whose contents are part of the checksum
 _BYTES = 2**20  # of each
-#: Settings of a recipe that decide which samples there are.
+#: Settings of a recipe that determine the samples.
 _SAMPLES = {"layout", "options", "split_options", "train", "val", "test", "test_share", "variant", "variant_of", "text"}
 
 
 class _StudyRecord(BaseModel):
-    """What a study.json of ours says, whatever else it has."""
+    """The entry that identifies a study.json."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,7 +52,7 @@ class _StudyRecord(BaseModel):
 
 
 class _DataRecord(BaseModel):
-    """What is kept of the data of some settings: where it lay, how many samples, and their checksums."""
+    """The data of some settings: path, number of samples, and checksums."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,29 +63,29 @@ class _DataRecord(BaseModel):
 
 
 class _DataRecords(RootModel[dict[str, _DataRecord]]):
-    """The contents of data.json, by the settings that decide which samples there are."""
+    """The contents of data.json, by a key of the settings that determine the samples."""
 
 
 def check_folder(folder: Path) -> bool:
-    """Whether a folder is a comparison's already; raise unless it is that, or new. Nothing is changed."""
+    """Whether a folder holds a comparison; raise if it holds something else. Nothing is changed."""
     check_output(folder, folder=True)
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return False
-    strangers = [name for name in names if not name.startswith(PART)]
+    foreign = [name for name in names if not name.startswith(PART)]
     if STUDY in names:
         try:
             read_record(folder / STUDY, _StudyRecord, "name a new folder")
         except DamagedError as error:
             raise ValueError(f"{folder} is not the folder of a comparison: {error}") from None
-    elif strangers:
-        raise ValueError(f"{folder} is not the folder of a comparison: it holds {strangers[0]}; name a new folder")
+    elif foreign:
+        raise ValueError(f"{folder} is not the folder of a comparison: it holds {foreign[0]}; name a new folder")
     return STUDY in names
 
 
 def claim(folder: Path, study: Study, data_record: Mapping[str, Any] | None = None) -> None:
-    """Make a folder that was checked the comparison's, and keep what was recorded of its data."""
+    """Write study.json, and the record of the data, into a folder that was checked."""
     description = {
         "format": FORMAT,
         "version": 1,
@@ -105,16 +105,16 @@ def claim(folder: Path, study: Study, data_record: Mapping[str, Any] | None = No
 
 
 def record_data(study: Study, folder: Path, data: str | None, trust_code: bool = False) -> dict[str, Any]:
-    """Read the data once before anything runs, and try model and loss of every method on them.
+    """Read the data once before anything runs, and check the model and loss of every method against them.
 
     Args:
         study: What is compared.
         folder: The comparison's folder.
-        data: Where the data lies, if not where the recipe says.
-        trust_code: Whether the recipe's model may be imported, whoever's it is.
+        data: Folder of the data, if not the recipe's.
+        trust_code: Allow importing and calling a model given as ``package.module:factory``.
 
     Returns:
-        What the folder is to keep as `DATA`.
+        The contents of `DATA`.
 
     Raises:
         ValueError: The folder's runs were trained on other data.
@@ -125,7 +125,10 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
         sets = load_sets(recipes[0], data)
         with torch.random.fork_rng(devices=[]):
             for recipe in recipes:
-                rehearse(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets, trust_code=trust_code))
+                run = prepare_run(
+                    recipe, make_fabric(recipe, "cpu", 1, 1), sets, Classification(), trust_code=trust_code
+                )
+                run.task.rehearse(run)
         if _is_embedded(study.recipe, data):
             continue
         record = {"where": where, **_checksum(sets)}
@@ -140,7 +143,7 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
 
 
 def _by_samples(study: Study) -> dict[str, list[Recipe]]:
-    """The recipes of a study's methods, with the first settings and seed of each, by a key of the samples they read."""
+    """The recipes of a study's methods, with the first settings and seed of each, by a key of their samples."""
     recipes: dict[str, list[Recipe]] = {}
     for label in study.methods:
         recipe = study.final(label, study.candidates(label)[0], study.seeds[0], "").recipe
@@ -151,7 +154,7 @@ def _by_samples(study: Study) -> dict[str, list[Recipe]]:
 
 
 def has_data(study: Study, folder: Path, data: str | None) -> bool:
-    """Whether the folder's runs were trained on data from here; what lies here may have changed since."""
+    """Whether the folder's runs were trained on data from this path, which may have changed since."""
     if _is_embedded(study.recipe, data):
         return True
     records, where = _read_records(folder), _data_path(study.recipe, data)
@@ -159,7 +162,7 @@ def has_data(study: Study, folder: Path, data: str | None) -> bool:
 
 
 def check_tested(finals: list[PlannedRun], runs: Path) -> None:
-    """Raise if runs of one seed were tested on different samples or labels: their numbers do not compare."""
+    """Raise if runs of one seed were tested on different samples or labels: they cannot be compared."""
     first: dict[int, tuple[str, bytes]] = {}
     for run in finals:
         file = runs / run.key / "test.npz"
@@ -193,7 +196,7 @@ def _is_embedded(recipe: Recipe, data: str | None) -> bool:
 
 
 def _checksum(sets: Sets) -> dict[str, Any]:
-    """Of all samples, however they are split."""
+    """A checksum of all samples, however they are split."""
     parts = [part for part in (sets.train, sets.val, sets.test) if part is not None]
     rows = sorted((zlib.crc32(f"{name}\n{label}".encode()), n, i) for n, part in enumerate(parts)
                   for i, (name, label) in enumerate(zip(part.ids, part.labels.tolist(), strict=True)))  # fmt: skip
@@ -205,7 +208,7 @@ def _checksum(sets: Sets) -> dict[str, Any]:
 
 
 def _contents(part: Dataset, index: int) -> bytes:
-    """Of an image: as it lies on disk, since libraries differ in how they decode it. Texts are known by their ids."""
+    """The bytes of an image's file, since decoders differ; nothing for texts and rows, whose ids suffice."""
     if part.kind != "image":
         return b""
     path = Path(part.inputs.where(index))

@@ -31,13 +31,13 @@ from calibrant.training import RunFolder, environment
 
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
-#: What ALS prints beside: how sure wrong and right predictions are, and the ECE with many bins.
+#: What ALS also prints: the confidence of wrong and right predictions, and the ECE with many bins.
 CONFIDENCE = ("mean_confidence", "overconfidence", "underconfidence", "mce", "ece_100", "objectness_deviation")
 RANKED = ("accuracy", "ece", "nll", "aurc")
 PAIRED = ("ece", "accuracy", "nll", "aurc")
-#: How many points a curve of the page has.
+#: Points of a curve.
 POINTS = 200
-#: Tables that some comparison has, and the beginning of the names of those of other sets.
+#: Names of all possible tables, and prefixes of those of other sets and of the recipe.
 NAMES = ("methods", "confidence", "repairs", "ranks", *(f"ranks-{target}" for target in TARGETS), "paired", "expected")
 SET, TABLE = "set-", "table-"
 
@@ -88,7 +88,7 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
 
 
 def _norm_words(final: Results) -> str:
-    """In how many runs each reading of the logit normalisation was chosen."""
+    """How often each reading of logit normalisation was chosen."""
     rows = final.where(set="test", posthoc="logit-norm")
     powers = {row.run: row.parameter for row in rows}
     counts = {
@@ -101,7 +101,7 @@ def _norm_words(final: Results) -> str:
 
 
 def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Methods of which no final run has numbers, and for which target; none named if it is every one."""
+    """Methods without a final run, and the tuning target, which is empty if it is all of them."""
     final, targets = comparison.results.where(stage="final"), comparison.study.tune or ("",)
     for label in comparison.study.methods:
         tuned = final.where(method=label).column("tuned_for")
@@ -110,7 +110,7 @@ def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str, str]]) -> Table:
-    """One more set of predictions. Where no object is in sight there is nothing to be right, or sure, about."""
+    """The table of a further set. Without a visible object there is no reason to be right, or confident."""
     also = comparison.study.recipe.data.also.get(name)
     is_context = "context-only" in (also, getattr(also, "variant", None))
     columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
@@ -123,22 +123,22 @@ def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str
 
 
 def write(
-    comparison: Comparison, *, reference: str | None = None, expected: bool = False, **more: Sequence[Any]
+    comparison: Comparison, *, reference: str | None = None, expected: bool = False, **additions: Sequence[Any]
 ) -> dict[str, Table]:
     """Write every table in four formats and the page; return the tables.
 
     Tables of an earlier command that this one does not have are removed.
 
     Args:
-        comparison: What to show.
-        reference: A label that the others are tested against; without numbers, the tables say so.
-        expected: Show the paper's numbers next to ours.
-        more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
+        comparison: The comparison.
+        reference: The label that others are tested against.
+        expected: Show the paper's numbers beside ours.
+        additions: Further ``lead``, ``effects``, ``files`` and ``commands`` for the page.
     """
     tables_by_name = all_tables(comparison, reference=reference, expected=expected)
     page = document(comparison, tables_by_name)
     page["verdict"] = None if (verdict := judge_methods(comparison.results, reference)) is None else verdict._asdict()
-    for name, values in more.items():
+    for name, values in additions.items():
         page[name] = [*page.get(name, ()), *json_value(list(values))]
     folder = comparison.folder / "tables"
     if folder.is_symlink():
@@ -155,7 +155,7 @@ def _remove_stale(folder: Path, names: Collection[str]) -> None:
     """Remove tables of an earlier command that this one does not have, and no other file."""
     for name in [*NAMES, *(path.stem for head in (SET, TABLE) for path in folder.glob(f"{head}*.tex"))]:
         files = [folder / f"{name}.{suffix}" for suffix in FORMATS]
-        # What a set is called is free: it is ours if it is there in every format.
+        # The name of a set can be anything: the files are ours if they exist in every format.
         if name not in names and (name in NAMES or all(file.is_file() for file in files)):
             for file in files:
                 if file.is_file():
@@ -163,14 +163,14 @@ def _remove_stale(folder: Path, names: Collection[str]) -> None:
 
 
 def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[str, Any]:
-    """What the page shows, as plain values."""
+    """The contents of the page, as plain values."""
     study, results = comparison.study, comparison.results
     machine, figures = environment(), _figures(comparison)
     runs = {run.key for run in comparison.planned}
-    done = set(results.column("run"))
+    finished = set(results.column("run"))
     lead = [
-        f"{_count(len(study.methods), 'method')}, {_count(len(study.seeds), 'seed')}: {_count(len(done), 'run')}"
-        + (f", {len(runs - done)} without numbers" if runs - done else "") + ".",
+        f"{_count(len(study.methods), 'method')}, {_count(len(study.seeds), 'seed')}: {_count(len(finished), 'run')}"
+        + (f", {len(runs - finished)} without numbers" if runs - finished else "") + ".",
         *([f"Settings are tuned for {enumerate_words(study.tune)} on held-out data."] if study.tune else []),
     ]  # fmt: skip
     return json_value(
@@ -215,11 +215,11 @@ def _count(number: int, word: str) -> str:
 
 
 def _figures(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
-    """What the figures show of every row of the tables: bins, risk over coverage, points by seed, curves by epoch."""
+    """The data of the figures, for every row of the tables: bins, risk over coverage, seeds, epochs."""
     figures: dict[str, list[dict[str, Any]]] = {"reliability": [], "curves": [], "scatter": [], "training": []}
-    several = len(comparison.study.tune) > 1
+    has_targets = len(comparison.study.tune) > 1
     for source in sources(comparison.results):
-        tuned = f", tuned for {source.tuned_for}" if several and source.targets else ""
+        tuned = f", tuned for {source.tuned_for}" if has_targets and source.targets else ""
         names = {"name": source.name + tuned, "method": source.name}
         means = {
             word: cell.mean
@@ -244,7 +244,7 @@ def _figures(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
 
 
 def _epochs(histories: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Validation numbers over the epochs, where every run has them."""
+    """Validation metrics over the epochs, if every run has them."""
     for metric in ("val_accuracy", "val_ece"):
         curves = [[entry.get(metric) for entry in history] for history in histories]
         if not curves or any(None in curve or not curve for curve in curves):
@@ -258,13 +258,13 @@ def _epochs(histories: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[s
 
 
 def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """How the held-out ECE depends on each setting that was searched."""
+    """How the held-out ECE depends on each searched setting."""
     results, column = comparison.results, Column("ece", "val")
     for label, method in comparison.study.methods.items():
         for parameter in space(method.name, comparison.study.recipe) if comparison.study.tune else ():
             if parameter in method.settings:
                 continue
-            # Tested runs have few values, and the best ones only: they serve where the search has left nothing.
+            # Final runs have few values, the best ones only: used if the search has left none.
             points = tables.sensitivity(results, label, parameter, column, stage="search")
             if len(points) < 2:
                 points = tables.sensitivity(results, label, parameter, column, stage="final")

@@ -1,7 +1,7 @@
-"""Running a comparison: an engine does every stage of its plan, then all numbers become one table.
+"""Running a comparison: an engine executes every stage of its plan, then all numbers become one table.
 
-The folder holds `study.json` (what was asked), `runs/KEY` (a folder per run), `runs.csv` (what each run was for and how
-it ended) and the results. Running the same comparison again does only what is missing.
+The folder holds `study.json` (the study), `runs/KEY` (a folder per run), `runs.csv` (the purpose and outcome of each
+run) and the results. Running the same comparison again does only what is missing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Comparison:
     """The outcome of a study.
 
     Attributes:
-        study: What was asked.
-        folder: Where everything lies.
+        study: The study.
+        folder: Its folder.
         planned: Every run, and its purpose; one run may serve several purposes.
         results: Every number.
         failures: Runs without numbers.
@@ -55,18 +55,18 @@ class Comparison:
     failures: tuple[Failure, ...]
 
     def run_folder(self, run: PlannedRun) -> RunFolder:
-        """Where a run lies."""
+        """The folder of a run."""
         return RunFolder(self.folder / RUNS / run.key)
 
     @property
     def finals(self) -> list[PlannedRun]:
-        """The runs that are tested and have numbers."""
+        """The final runs that have numbers."""
         finished = set(self.results.where(stage="final").column("run"))
         return [run for run in self.planned if run.stage == "final" and run.key in finished]
 
     @property
     def twins(self) -> list[tuple[str, str]]:
-        """Methods whose numbers match those of another exactly, with that other: their regulariser was never active."""
+        """Pairs of methods whose numbers match exactly: the regulariser of the first was never active."""
         first: dict[tuple[tuple[int, float], ...], str] = {}
         twins = []
         for method in self.study.methods:
@@ -88,19 +88,19 @@ def compare(
     centre: bool | None = None,
     progress: Progress = silent,
 ) -> Comparison:
-    """Run what a study needs and is not on disk yet, and collect all numbers.
+    """Execute the runs of a study that are not on disk yet, and collect all numbers.
 
-    Nothing is written before the data were read, and model and loss of every method were checked against them.
+    Nothing is written before the data are read, and the model and loss of every method are checked against them.
 
     Args:
         study: What is compared.
-        folder: Where runs and results lie: a new one, or one of another comparison.
-        data: Where the data lies, if not where the recipe says.
-        engine: What executes the runs: processes of this machine if left out.
+        folder: The folder for runs and results: a new one, or that of a comparison.
+        data: Folder of the data, if not the recipe's.
+        engine: Executes the runs; processes of this machine if left out.
         retry: Also retry runs that failed deterministically.
-        trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's.
-        centre: Whether logit normalisation is that of centred logits; both readings are tried if left out.
-        progress: Called with the number of runs of a stage that are done.
+        trust_code: Allow importing and calling a model given as ``package.module:factory``.
+        centre: Whether logit normalisation centres the logits; both readings are tried if left out.
+        progress: Called with the number of finished runs of a stage.
     """
     folder, engine = Path(folder), engine or Local(cpus=study.recipe.resources.cpus)
     for model in study.models:
@@ -110,7 +110,7 @@ def compare(
     runs: list[PlannedRun] = []
 
     def execute(planned: Sequence[PlannedRun]) -> Scores:
-        """Make runs that are not on disk yet; the validation numbers of all that have some."""
+        """Execute runs that are not on disk yet; return the validation metrics of all finished ones."""
         runs.extend(planned)
         jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, run.title, trust_code) for run in planned}
         missing = [
@@ -123,15 +123,15 @@ def compare(
             try:
                 engine.run(missing, stage)
             except KeyboardInterrupt:
-                collect(study, folder, runs, centre)  # what is finished is in the table, whatever comes next
+                collect(study, folder, runs, centre)  # finished runs are in the table even so
                 raise
         return {key: job.validation() for key, job in jobs.items() if job.is_done}
 
-    own_search = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
-    if own_search is None:
+    search_on_engine = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
+    if search_on_engine is None:
         _, choice = search(study, execute)
     else:
-        trials, choice = own_search(study, folder / RUNS, data, progress, trust_code)
+        trials, choice = search_on_engine(study, folder / RUNS, data, progress, trust_code)
         runs.extend(trials)
     execute(study.finals(choice))
     comparison = collect(study, folder, runs, centre)
@@ -140,14 +140,14 @@ def compare(
 
 
 def _claim(study: Study, folder: Path, data: str | None, engine: Engine, trust_code: bool) -> None:
-    """Make the folder this comparison's, after a look at the data unless they and the first runs are known."""
+    """Claim the folder, after checking the data unless they and the first runs are known."""
     groups = trials_of(study, first_candidates(study), 0)
     first = [run for group in groups.values() for run in group] if study.tune else study.finals({})
     is_finished = bool(first) and all(Job.of(run.recipe, folder / RUNS, data, "").is_done for run in first)
     if is_finished and has_data(study, folder, data):
         claim(folder, study)
         return
-    if isinstance(engine, Local):  # else the runs are other machines'
+    if isinstance(engine, Local):  # else other machines execute the runs
         make_fabric(study.recipe, engine.accelerator, 1, 1)
     record = record_data(study, folder, data, trust_code)
     for run in first:
@@ -156,7 +156,7 @@ def _claim(study: Study, folder: Path, data: str | None, engine: Engine, trust_c
 
 
 def collect(study: Study, folder: Path, planned: Sequence[PlannedRun], centre: bool | None = None) -> Comparison:
-    """Every number of the planned runs that is on disk, written as one table; ``centre`` as for `compare`."""
+    """Collect and write the numbers of all finished runs; ``centre`` as for `compare`."""
     rows, failures, lines = [], {}, []
     columns = columns_of(study.recipe)
     for run in planned:
@@ -164,8 +164,8 @@ def collect(study: Study, folder: Path, planned: Sequence[PlannedRun], centre: b
         is_done, failure = job.is_done, job.failure
         labels = (run.key, run.method, run.label, run.tuned_for, run.stage, run.seed)
         if is_done:
-            more = more_numbers(job.folder, columns) if run.stage == "final" else []
-            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder, centre), *more)]
+            of_tables = more_numbers(job.folder, columns) if run.stage == "final" else []
+            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder, centre), *of_tables)]
         elif failure is not None:
             failures[run.key] = Failure(run.key, run.method, run.seed, str(failure["error"]))
         state = "done" if is_done else "failed" if failure else "missing"

@@ -139,10 +139,10 @@ def study_recipe(quick: bool = False) -> Recipe:
     return check_recipe(plain, "the study of the demonstration")
 
 
-def plan_demo_study(seed: int = 0, quick: bool = False, seeds: int | None = None) -> Study:
-    """What is compared: every method with the seeds from ``seed`` on."""
+def plan_demo_study(seed: int = 0, quick: bool = False) -> Study:
+    """Plan every method with the seeds from ``seed`` on."""
     methods = {name: Contender(name, settings) for name, settings in METHODS.items()}
-    count = seeds or (2 if quick else SEEDS)
+    count = 2 if quick else SEEDS
     return DrawnStudy(study_recipe(quick), methods, tuple(range(seed, seed + count)))
 
 

@@ -1,7 +1,7 @@
 """One run of a comparison, wherever it is executed: trained, evaluated, or recorded as failed.
 
-The folder of a run is named by the key of its recipe, and holds everything about it. What is finished is never done
-again; what was cut off continues from its last checkpoint; what failed says why.
+The folder of a run is named by the key of its recipe, and holds everything about it. A finished run is never repeated,
+an interrupted one continues from its last checkpoint, and a failed one has the reason on record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from calibrant.experiments.results.evaluation import numbers, read_numbers
 from calibrant.models import TERMINATED
 from calibrant.training import FAILED, RESULT, InUseError, Recipe, RunFolder, check_recipe, train
 
-#: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
+#: Errors that would occur again; others (a killed process, a full disk) may not.
 LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
 
 _REPORT_SECONDS = 0.5
@@ -30,15 +30,15 @@ _REPORT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be done.
+    """A run to execute.
 
     Attributes:
         key: Key of the recipe.
-        recipe: As plain values, which any process can read.
+        recipe: The recipe as plain values, which can be sent to other processes.
         folder: The run folder.
-        data: Where the data lies, if not where the recipe says.
-        title: What a progress bar calls it.
-        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
+        data: Folder of the data, if not the recipe's.
+        title: Its name in a progress bar.
+        trust_code: Whether a ``package.module:factory`` may be imported and called.
     """
 
     key: str
@@ -55,14 +55,14 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether its numbers are on disk, and whole."""
+        """Whether its numbers are on disk and intact."""
         return self._outcome == (True, "")
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """Why it failed, if it did, and whether it would again: ``error`` and ``lasting``."""
+        """Why it failed, and whether it would fail again: ``error`` and ``lasting``; None if it did not."""
         is_finished, damage = self._outcome
-        if is_finished:  # damaged results are neither used nor overwritten: the message says so
+        if is_finished:  # damaged results are neither used nor overwritten
             return {"error": damage, "lasting": True} if damage else None
         folder = RunFolder(self.folder)
         failed = folder.failure()
@@ -72,7 +72,7 @@ class Job:
 
     @property
     def _outcome(self) -> tuple[bool, str]:
-        """Whether the run has been finished, and what is damaged of its numbers."""
+        """Whether the run is finished, and what is wrong with its numbers."""
         folder = RunFolder(self.folder)
         try:
             folder.result()
@@ -84,7 +84,7 @@ class Job:
         return True, ""
 
     def validation(self) -> dict[str, float]:
-        """The validation numbers of the finished run, before any repair."""
+        """The validation metrics of the finished run, before any repair."""
         return {n.metric: n.value for n in numbers(self.folder) if n.set == "val" and n.posthoc == "none"}
 
     def fail(self, error: BaseException | str, *, lasting: bool) -> None:
@@ -97,9 +97,9 @@ class Job:
 
     def train(self, accelerator: str, event_log: Callable[[str, Mapping[str, Any]], None], wait: Callable[[], object]
               ) -> None:  # fmt: skip
-        """Train in this process, unless that was done; wait while another process does.
+        """Train in this process unless the run is finished; wait while another process trains it.
 
-        Another command may train this run, or a process has not yet noticed that its parent has ended.
+        That may be another command, or a process that has not noticed yet that its parent has ended.
         """
         recipe = check_recipe(dict(self.recipe), self.folder)
         while not (Path(self.folder) / RESULT).exists():
@@ -112,13 +112,13 @@ class Job:
 
 
 def perform(job: Job, threads: int, progress: Progress = silent, accelerator: str = "auto") -> bool:
-    """Do a job, in this process; whether it is done now. An error is recorded, not raised.
+    """Execute a job in this process; return whether it succeeded. An error is recorded, not raised.
 
     Args:
-        job: What to do.
-        threads: Threads of PyTorch; left as they are if 0.
+        job: The job.
+        threads: Threads of PyTorch; 0 leaves them unchanged.
         progress: Called with the steps of the training.
-        accelerator: As Lightning Fabric takes it.
+        accelerator: As in Lightning Fabric.
     """
     if threads:
         torch.set_num_threads(threads)
@@ -142,7 +142,7 @@ def perform(job: Job, threads: int, progress: Progress = silent, accelerator: st
             raise
         job.fail(f"the model's code ended the process with exit code {error.code}", lasting=True)
         return False
-    except Exception as error:  # before the first step it is the data or the machine, which can be put right
+    except Exception as error:  # before the first step it may be the data or the machine, which can be fixed
         job.fail(error, lasting=isinstance(error, LASTING) and steps > 0)
         return False
     (Path(job.folder) / FAILED).unlink(missing_ok=True)
@@ -150,13 +150,13 @@ def perform(job: Job, threads: int, progress: Progress = silent, accelerator: st
 
 
 class Stage:
-    """The runs of one stage of a comparison; tells a `Progress` how many of them are done, and which go on.
+    """The runs of one stage of a comparison; reports the finished and the current ones to a `Progress`.
 
     Args:
-        name: As a person would read it: "testing".
+        name: Such as "testing".
         total: Number of runs.
-        missing: How many of them are not on disk.
-        progress: Called with the number of runs done; those under way count by their shares.
+        missing: Number of runs that are not on disk.
+        progress: Called with the number of finished runs; current ones count by their shares.
     """
 
     def __init__(self, name: str, total: int, missing: int, progress: Progress = silent):
@@ -164,19 +164,19 @@ class Stage:
         self._progress = progress
         self._running: dict[str, tuple[str, float]] = {}
         on_disk = f", {self.done} of them on disk" if self.done else ""
-        self._tell(f"{total} run{'s' * (total != 1)}{on_disk}")
+        self._report(f"{total} run{'s' * (total != 1)}{on_disk}")
 
     def update(self, job: Job, steps: float = 0, total: float | None = None) -> None:
-        """A job starts or advances."""
+        """Report that a job starts or advances."""
         self._running[job.key] = job.title, steps / total if total else 0.0
-        self._tell(", ".join(f"{title} {share:.0%}" for title, share in list(self._running.values())[:4]))
+        self._report(", ".join(f"{title} {share:.0%}" for title, share in list(self._running.values())[:4]))
 
     def end(self, job: Job, outcome: str | None = None) -> None:
-        """A job ends: it is done, failed, or as a search says stopped."""
+        """Report that a job has ended: done, failed, or stopped by a search."""
         self._running.pop(job.key, None)
         self.done += 1
-        self._tell(f"{job.title} {outcome or ('done' if job.is_done else 'failed')}")
+        self._report(f"{job.title} {outcome or ('done' if job.is_done else 'failed')}")
 
-    def _tell(self, words: str) -> None:
+    def _report(self, words: str) -> None:
         shares = sum(share for _, share in self._running.values())
         self._progress(f"{self.name}: {words}", self.done + shares, self.total)

@@ -1,4 +1,4 @@
-"""What executes the runs of a comparison; here as processes of this machine, each with its share of the cores."""
+"""Executing the runs of a comparison as processes of this machine, each with its share of the cores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from calibrant import _arrays
 from calibrant.experiments.engines.job import Job, Stage, perform
 from calibrant.training import Recipe
 
-#: Runs at a time: more is a slip of the pen.
+#: Largest number of parallel runs: larger numbers are typos.
 MOST_JOBS = 4096
 
 _GRACE_SECONDS = 30.0
 
-# Everything that a run imports: runs are forked from a process that has loaded this and has run nothing.
+# Imported once by the process that the runs are forked from.
 _PRELOADED = [
     "calibrant.experiments.engines.job", "calibrant.predictions.formats.npz", "calibrant.training.fabric",
     "scipy.special", "sklearn.utils.validation",
@@ -29,21 +29,21 @@ _PRELOADED = [
 
 
 class Engine(Protocol):
-    """What executes runs."""
+    """Executes runs."""
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers or the reason of its failure in its folder, and is reported."""
+        """Execute all jobs; each leaves its numbers or the reason of its failure in its folder, and is reported."""
 
 
 @dataclass
 class Local:
-    """The engine that needs nothing but this machine.
+    """The engine for this machine.
 
     Attributes:
-        jobs: Runs at a time; one per core if left out.
-        cpus: Cores that each run is worth.
-        threads: Threads of each run; if left out its share of the cores, or OMP_NUM_THREADS where that is less.
-        accelerator: As Lightning Fabric takes it.
+        jobs: Number of parallel runs; as many as fit the cores if left out.
+        cpus: Cores per run.
+        threads: Threads per run; if left out, its share of the cores, at most OMP_NUM_THREADS.
+        accelerator: As in Lightning Fabric.
     """
 
     jobs: int | None = None
@@ -53,11 +53,11 @@ class Local:
     _running: dict[Connection, tuple[Job, Any]] = field(default_factory=dict, repr=False)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers, or the reason why it failed."""
+        """Execute all jobs; each leaves its numbers, or the reason why it failed."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         slots = self.jobs or max(1, int(cores / self.cpus))
-        # By the slots, not by the jobs that are left: other threads, other rounding, and a sweep that was interrupted
-        # has to end as one that was not.
+        # By the slots, not by the remaining jobs: the number of threads changes the rounding, and an interrupted
+        # comparison must end like any other.
         threads = self.threads or max(1, min(_arrays.threads(), cores // slots))
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
@@ -77,7 +77,7 @@ class Local:
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(job, threads, self.accelerator, sender), name=job.title)
         process.start()
-        sender.close()  # so that its end is noticed here
+        sender.close()  # so that the end of the process is noticed here
         self._running[receiver] = job, process
 
     def _receive(self, connection: Connection, stage: Stage) -> None:
@@ -97,7 +97,7 @@ class Local:
         stage.end(job)
 
     def _stop(self) -> None:
-        """Let the remaining runs save what they have, and end."""
+        """Let the remaining runs save their state and end."""
         for _, process in self._running.values():
             if process.is_alive():
                 os.kill(process.pid, signal.SIGINT)
@@ -111,8 +111,8 @@ class Local:
 
 
 def _child(job: Job, threads: int, accelerator: str, parent: Connection) -> None:
-    """In the process of a run: stop when the parent has ended."""
-    os.setsid()  # Ctrl-C in a terminal is the parent's to answer, which then asks its children, once
+    """The process of a run, which stops when its parent has ended."""
+    os.setsid()  # Ctrl-C in a terminal reaches the parent alone, which then interrupts its children once
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def progress(what: str, done: float, total: float | None) -> None:
@@ -133,10 +133,10 @@ def engine_of(
 
     Args:
         name: ``"local"`` or ``"ray"``.
-        recipe: Its resources are those of one run.
-        jobs: Runs at a time; as many as fit if None.
+        recipe: The recipe, with the resources of one run.
+        jobs: Number of parallel runs; as many as fit if None.
         address: Address of a Ray cluster; None starts one on this machine.
-        accelerator: As Lightning Fabric takes it.
+        accelerator: As in Lightning Fabric.
     """
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise ValueError(f"the number of parallel runs must be from 1 to {MOST_JOBS}, got {jobs}")

@@ -1,13 +1,13 @@
 """Runs as tasks of a Ray cluster: the same runs in the same folders, on as many machines as there are.
 
-Folders lie on storage that all machines share. A task whose process is killed, or whose machine goes away, is tried
-again elsewhere and continues from the run's last checkpoint; a run that fails by an error of its own is recorded and
-not tried again. The lock of a run's folder goes with the process that held it, so no run is ever done twice at once.
+Folders are on storage that all machines share. A task whose process is killed, or whose machine is lost, is retried
+elsewhere and continues from the run's last checkpoint; a run that fails by its own error is recorded and not retried.
+The lock of a run folder is released with the process that held it, so no run is ever executed twice at once.
 
-A search by halving is Ray Tune's asynchronous one, ASHA. Every candidate is trained with its full recipe and judged
-after each epoch; one that is not among the best third of those that came as far, at an eighth and at a third of the
-training, is stopped there. Nobody waits for a round to be complete, so which are stopped depends on which came first:
-unlike everything else here, a second search may choose otherwise.
+A search by halving is Ray Tune's asynchronous ASHA. Every candidate is trained with its full recipe and evaluated after
+each epoch; at an eighth and at a third of the training, a candidate that is not among the best third of those that got
+that far is stopped. ASHA does not wait for a round to be complete, so which are stopped depends on their order: unlike
+everything else here, a second search may choose differently.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _WHAT = "the engine ray"
 _CALLS = 20
 _GRACE_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-_VISIBLE_SECONDS = 30.0  # network file systems show a new file late
-#: Hundredths of the training at the first of the two rungs; the next lies at ETA times as many, and the end at none:
-#: a run that is stopped at its end would have no predictions.
+_VISIBLE_SECONDS = 30.0  # network file systems show new files late
+#: Percent of the training at the first of the two rungs; the second is at ETA times as many. There is none at the end:
+#: a run that is stopped there would have no predictions.
 FIRST_RUNG = 12
 CHOSEN = "asha.json"
 
@@ -51,9 +51,9 @@ class RayEngine:
 
     Attributes:
         address: Address of a Ray cluster; ``"auto"`` for the one that this machine belongs to; None starts one here.
-        resources: What each run takes.
+        resources: Resources of each run.
         jobs: Number of parallel runs; as many as fit if left out.
-        accelerator: As Lightning Fabric takes it.
+        accelerator: As in Lightning Fabric.
     """
 
     address: str | None = None
@@ -65,7 +65,7 @@ class RayEngine:
         import_ray(_WHAT)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers, or the reason why it failed."""
+        """Execute all jobs; each leaves its numbers, or the reason why it failed."""
         with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, stage).run(jobs)
@@ -73,34 +73,34 @@ class RayEngine:
     def search(
         self, study: Study, runs: Path, data: str | None, progress: Progress = silent, trust_code: bool = False
     ) -> tuple[list[PlannedRun], Choice]:
-        """Search by Ray Tune's ASHA: the runs that came to the end, and what was chosen."""
+        """Search by Ray Tune's ASHA; return the runs that were trained to the end, and the choice."""
         with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             return _search_with_asha(study, runs, data, self, progress, trust_code)
 
 
 class _Sweep:
-    """The jobs of one call that wait or run."""
+    """The waiting and running jobs of one call."""
 
     def __init__(self, ray: Any, engine: RayEngine, stage: Stage):
         self.ray, self.stage = ray, stage
         self.slots = engine.jobs
-        # Never on a machine that may go away: beside the driver, who alone reads it.
+        # On the machine of the driver, which alone reads it, and not on one that may be lost.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
         self.board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
         cpus, gpus = engine.resources.cpus, engine.resources.gpus
-        # To import everything takes seconds, so a process does some runs; on a GPU one, as its memory goes with it.
+        # Imports take seconds, so a process executes several runs; on a GPU one, whose memory is freed with it.
         calls = 1 if gpus else _CALLS
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, max_calls=calls)(_task)
         threads = max(1, int(cpus))
         self.submit = lambda job: task.remote(job, threads, engine.accelerator, self.board, os.getcwd(), __version__)
         self.running: dict[Any, Job] = {}
-        self.steps: dict[str, tuple[float, float | None]] = {}  # as last heard of
+        self.steps: dict[str, tuple[float, float | None]] = {}  # as last reported
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Until every job has ended."""
+        """Run until every job has ended."""
         waiting = deque(replace(job, folder=os.path.abspath(job.folder)) for job in jobs)
         try:
             while waiting or self.running:
@@ -110,12 +110,12 @@ class _Sweep:
                 ended, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)
                 self._read_board()
                 for task in ended:
-                    self._ended(task)
+                    self._finish(task)
         finally:
             self._stop()
 
     def _read_board(self) -> None:
-        """Pass on how far runs are; that a report is lost does not matter."""
+        """Report the progress of runs; a lost report does not matter."""
         steps: dict[str, tuple[float, float | None]] = {}
         with contextlib.suppress(self.ray.exceptions.RayError):
             steps = self.ray.get(self.board.read.remote(), timeout=_POLL_SECONDS)
@@ -124,7 +124,7 @@ class _Sweep:
                 self.steps[job.key] = steps[job.key]
                 self.stage.update(job, *steps[job.key])
 
-    def _ended(self, task: Any) -> None:
+    def _finish(self, task: Any) -> None:
         job = self.running.pop(task)
         try:
             machine = self.ray.get(task)
@@ -139,7 +139,7 @@ class _Sweep:
         self.stage.end(job)
 
     def _stop(self) -> None:
-        """Let the remaining runs save what they have, and end."""
+        """Let the remaining runs save their state and end."""
         tasks = list(self.running)
         for force in (False, True):
             for task in tasks:
@@ -152,7 +152,7 @@ class _Sweep:
 
 
 def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, version: str) -> str:
-    """In the process of a run, on any machine: the name of the machine, when the run is done or recorded as failed."""
+    """Execute a job in a process of the cluster; return the name of the machine."""
     with contextlib.suppress(OSError):  # so that relative paths in a recipe mean the same as on one machine
         os.chdir(folder)
 
@@ -169,7 +169,7 @@ def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, ver
 
 
 def _is_visible(job: Job) -> bool:
-    """Whether the end of a run can be seen from here."""
+    """Whether the result or failure of a run becomes visible here."""
     until = time.monotonic() + _VISIBLE_SECONDS
     while not job.is_done and job.failure is None:
         if time.monotonic() > until:
@@ -181,15 +181,15 @@ def _is_visible(job: Job) -> bool:
 
 
 class _Chosen(RootModel[dict[str, str]]):
-    """What `CHOSEN` holds: by target and candidates, the key of the one that was chosen."""
+    """The contents of `CHOSEN`: the key of the chosen run, by target and candidates."""
 
 
 def _search_with_asha(
     study: Study, runs: Path, data: str | None, engine: RayEngine, progress: Progress, trust_code: bool
 ) -> tuple[list[PlannedRun], Choice]:
-    """The search of a study: runs that were trained to the end, and what was chosen.
+    """Search the settings of a study; return the runs that were trained to the end, and the choice.
 
-    A search that has ended is not repeated: what it chose is kept beside the runs. Ray is connected.
+    A finished search is not repeated: its choice is stored beside the runs. Ray must be connected.
     """
     file = runs.parent / CHOSEN
     chosen = dict(read_record(file, _Chosen, "delete it, and the search is repeated").root) if file.exists() else {}
@@ -216,7 +216,7 @@ def _search_with_asha(
         if name not in chosen and stage is not None:
             _run_tune(list(jobs.values()), key[-1], runs.parent / "tune", engine, stage)
             best = _best(jobs, key[-1])
-            if best is None:  # every candidate failed: another time it may not
+            if best is None:  # every candidate failed, which may not happen again
                 continue
             chosen[name] = best
             write_json(file, chosen)
@@ -226,7 +226,7 @@ def _search_with_asha(
 
 
 def _run_tune(jobs: Sequence[Job], target: str, folder: Path, engine: RayEngine, stage: Stage) -> None:
-    """Run candidates until all but the promising ones are stopped; ``folder`` is for Tune's own records."""
+    """Run candidates with ASHA; ``folder`` is for Tune's own records."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Tune would end as if it had finished
@@ -255,11 +255,11 @@ def _run_tune(jobs: Sequence[Job], target: str, folder: Path, engine: RayEngine,
 
 
 def _stage_callback(tune: Any, jobs: Sequence[Job], stage: Stage) -> Any:
-    """Reports Tune's trials as any other runs, an epoch at a time."""
+    """A callback that reports Tune's trials as runs of a stage, epoch by epoch."""
 
     class StageCallback(tune.Callback):  # type: ignore[misc]
         def __reduce__(self) -> tuple[type, tuple[()]]:
-            return object, ()  # Tune keeps a copy of its settings on disk; the progress is no part of them
+            return object, ()  # Tune writes its settings to disk, and the progress cannot be written
 
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             stage.update(jobs[trial.config["candidate"]])
@@ -286,7 +286,7 @@ def _best(jobs: Mapping[str, Job], target: str) -> str | None:
 
 
 def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelerator: str, folder: str) -> None:
-    """In a process of the cluster: one candidate, until it is done or Tune stops it."""
+    """Train one candidate in a process of the cluster, until it is finished or Tune stops it."""
     from ray import tune
 
     with contextlib.suppress(OSError):

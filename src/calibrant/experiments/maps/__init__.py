@@ -1,1 +1,1 @@
-"""Pictures of what the networks of several runs do: pixel by pixel, and where they look."""
+"""Maps by the networks of several runs: predictions pixel by pixel, and where the networks look."""

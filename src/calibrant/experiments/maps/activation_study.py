@@ -1,4 +1,4 @@
-"""Where the networks of several runs look (ALS, Fig. 6-8): pictures with maps, and the number behind them.
+"""Where the networks of several runs look (ALS, Fig. 6-8): images with maps, and a number.
 
 The number is the mean share of a map inside the boxes of the objects, over images drawn from the test set, with a
 bootstrap interval over images; differences between runs are paired, on the same images.
@@ -140,12 +140,12 @@ def study_activation_maps(
 
     Args:
         runs: Folders of finished runs, by the name of their column.
-        images: Which are shown and measured.
-        data: Where the data lies, if not where the recipes say.
+        images: The images to show and to measure.
+        data: Folder of the data, if not the recipes'.
         split: The set of the runs, as for `predict_run`; the test set if left out.
         layer: The layer whose maps are drawn; if left out, the last convolutional block of each network.
         explained: The class whose maps they are.
-        accelerator: As Lightning Fabric takes it.
+        accelerator: As in Lightning Fabric.
         trust_code: As for `predict_run`.
         progress: Called after every batch of measured images.
     """
@@ -165,7 +165,7 @@ def study_activation_maps(
 
 
 def _check_alike(parts: Mapping[str, _RunMaps], name: str) -> None:
-    """Raise if a run has other images or classes than the first: its maps could not stand beside the others."""
+    """Raise if a run has other images or classes than the first: their maps cannot be compared."""
     first, other = next(iter(parts.values())), parts[name]
     if first.classes != other.classes:
         raise ValueError(f"{name} and {next(iter(parts))} were trained for different classes")

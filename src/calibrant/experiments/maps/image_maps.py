@@ -1,7 +1,7 @@
 """One image by the networks of several runs, pixel by pixel [MbLS, Fig. 3; SC, Figs. 6 and 10].
 
-The logit normalisation of a run is fitted on its own validation predictions, or on its test predictions where it kept
-none: never on the image that is shown alone.
+The logit normalisation of a run is fitted on its validation predictions, or else on its test predictions; never on the
+shown image alone.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, P
     """Run folders by the names of their methods.
 
     Args:
-        arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for a run of each
-            of its methods.
-        seed: Which run of each method of a comparison; the first seed if left out.
+        arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for one run of
+            each of its methods.
+        seed: Seed of the runs of a comparison; the first if left out.
     """
     runs: dict[str, Path] = {}
     for argument in arguments:
         label, path = split_name(argument)
         if (path / STUDY).exists() and not label:
-            more = _runs_of_comparison(path, seed)
+            folders = _runs_of_comparison(path, seed)
         elif (path / RESULT).exists():
-            more = {label or RunFolder(path).recipe().loss.name: path}
+            folders = {label or RunFolder(path).recipe().loss.name: path}
         else:
             raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
-        for name, folder in more.items():
+        for name, folder in folders.items():
             runs[name if name not in runs else f"{name}, {folder.name}"] = folder
     return runs
 
@@ -75,12 +75,12 @@ def _runs_of_comparison(path: Path, seed: int | None) -> dict[str, Path]:
 def image_maps(
     runs: Mapping[str, Path], image: str, *, data: str | None = None, split: str | None = None, trust_code: bool = False
 ) -> ImageMaps:
-    """Maps of one image by the networks of runs, which must have seen it in the same size with the same classes.
+    """Maps of one image by the networks of runs, which must take it in the same size with the same classes.
 
     Args:
         runs: Folders by the names of their methods.
-        image: Its id in the data set, or the end of one that no other has.
-        data: Where the data lies, if not where the recipes say.
+        image: Its id in the data set, or a unique ending of it.
+        data: Folder of the data, if not the recipes'.
         split: The split of the image; the recipe's test split if left out.
         trust_code: As for `calibrant.training.predict_run`.
     """

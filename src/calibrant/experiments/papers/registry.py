@@ -34,12 +34,12 @@ FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
 
 @dataclass(frozen=True)
 class Output:
-    """What an item makes.
+    """The output of an item.
 
     Attributes:
         tables: By the name of their files; the first is the table as the paper has it.
         figures: Likewise.
-        notes: Sentences for the page: what is shown, what differs from the paper, what is seen.
+        notes: Sentences for the page: what is shown, how it differs from the paper, and the findings.
     """
 
     tables: dict[str, Table] = field(default_factory=dict)
@@ -54,10 +54,10 @@ class PaperItem:
     Attributes:
         name: ``"acls.table3"``.
         title: What it shows.
-        recipes: What it is made from: experiments whose runs it needs. None if it needs no training.
-        minutes: About how long ``--small`` takes on two cores, by the number of its runs.
-        make: Makes it.
-        section: Where the paper has it, if it is neither a table nor a figure: a number of its text.
+        recipes: The recipes whose runs it needs; none if it needs no training.
+        minutes: Approximate time of ``--small`` on two cores.
+        make: The function that makes it.
+        section: The section of the paper, if it is a number in the text.
     """
 
     name: str
@@ -79,7 +79,7 @@ class PaperItem:
 
     @property
     def place(self) -> str:
-        """Where it stands: ``"ACLS, Table 3"``."""
+        """Its position in the paper: ``"ACLS, Table 3"``."""
         if self.section:
             return f"{self.paper}, {self.section}"
         word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
@@ -92,7 +92,7 @@ _ITEMS: dict[str, PaperItem] = {}
 def item(
     name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = ""
 ) -> Callable[[Callable[[Workbench], Output]], Callable[[Workbench], Output]]:
-    """Register the function below it as the maker of a table or figure."""
+    """Decorator that registers a function as the maker of a table or figure."""
 
     def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
         if name in _ITEMS:
@@ -137,14 +137,14 @@ def find_item(name: str) -> PaperItem:
 
 
 def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
-    """Write everything that an item made into a folder; gives the files, the page last.
+    """Write the output of an item into a folder; return the files, the page last.
 
     Args:
-        item: What was made.
-        output: What its function returned.
-        folder: For the files; made if it is not there.
-        command: That makes it again.
-        lead: What it was made from, in a sentence.
+        item: The item.
+        output: The output of its function.
+        folder: For the files; created if missing.
+        command: The command that makes it.
+        lead: A sentence on what it was made from.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []

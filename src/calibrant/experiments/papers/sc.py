@@ -262,9 +262,9 @@ def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output
     scores, correct, families, words = {}, {}, {}, []
     for method in (CE, LS):
         sets = [normalise(runs, method, seed) for seed in runs.seeds(method)]
-        own = {"MSP": [part.plain.msp for part in sets]}
-        own |= {word: [part.scores[centre] for part in sets] for centre, word in READINGS.items()}
-        for word, ranked in own.items():
+        rankings = {"MSP": [part.plain.msp for part in sets]}
+        rankings |= {word: [part.scores[centre] for part in sets] for centre, word in READINGS.items()}
+        for word, ranked in rankings.items():
             label = f"{runs.label(method)}, {word}"
             pairs = list(zip(ranked, (part.plain.correct for part in sets), strict=True))
             rows[label] = [
@@ -302,7 +302,7 @@ def _change_words(label: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> 
 
 
 def _power_words(powers: Sequence[Mapping[bool, int]]) -> str:
-    return "; ".join(f"{', '.join(str(own[centre]) for own in powers)} {word}" for centre, word in READINGS.items())
+    return "; ".join(f"{', '.join(str(run[centre]) for run in powers)} {word}" for centre, word in READINGS.items())
 
 
 def merged(outputs: Sequence[Output]) -> Output:

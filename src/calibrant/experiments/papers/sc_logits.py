@@ -265,7 +265,7 @@ def fig19(bench: Workbench) -> Output:
         for bins in by_seed:
             for part in bins:
                 slopes.setdefault(_bin_words(part), {}).setdefault(centre, []).append(part.slope)
-    rows = {bin_: [own.get(centre, []) for centre in READINGS] for bin_, own in sorted(slopes.items())}
+    rows = {words: [by_reading.get(centre, []) for centre in READINGS] for words, by_reading in sorted(slopes.items())}
     columns = [Column("", title=f"Slope, {word}", direction="none") for word in READINGS.values()]
     return Output(
         tables={"fig19-numbers": seeds_table("Slope over the largest logit in each bin, every seed", columns, rows)},

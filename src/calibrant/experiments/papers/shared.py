@@ -61,27 +61,27 @@ def beside_of(
     notes: Sequence[str] = (),
 ) -> Output:
     """As `tables_beside`, for runs that exist already."""
-    own = {
-        recipe: _directed(recipe_table(runs.results, runs.recipe, number), directions or {})
+    tables_of = {
+        recipe: _set_directions(recipe_table(runs.results, runs.recipe, number), directions or {})
         for recipe, runs in sets.items()
     }
     head = f"table{number.lower()}"
     names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
     tables_by_name: dict[str, Table] = {}
     if layout is not None:
-        tables_by_name[head] = layout(own)
+        tables_by_name[head] = layout(tables_of)
     for recipe, runs in sets.items():
-        tables_by_name.setdefault(names[recipe], own[recipe])
+        tables_by_name.setdefault(names[recipe], tables_of[recipe])
         printed = beside(runs, number)
         if printed.rows:
             tables_by_name[f"{names[recipe]}-beside"] = printed
-    sentences = [*notes, *(words for table in own.values() for words in _leaders(table))]
+    sentences = [*notes, *(words for table in tables_of.values() for words in _leaders(table))]
     sentences += [words for runs in sets.values() for words in runs.notes]
     return Output(tables=tables_by_name, notes=tuple(sentences))
 
 
-def _directed(table: Table, directions: Mapping[str, str]) -> Table:
-    """The table with its best cells marked by other ends of some metrics."""
+def _set_directions(table: Table, directions: Mapping[str, str]) -> Table:
+    """The table with its best cells marked by other directions of some metrics."""
     columns = tuple(column._replace(direction=directions.get(column.metric)) for column in table.columns)
     return Table(table.title, table.note, columns, mark_best(columns, table.rows)) if directions else table
 
@@ -105,7 +105,7 @@ def beside(runs: RunSet, number: str) -> Table:
 
 
 def _leaders(table: Table) -> list[str]:
-    """Who is best in each column, and by how much the next is worse, in a sentence a column."""
+    """The best and the second best method of each column, in a sentence each."""
     sentences = []
     for k, column in enumerate(table.columns):
         cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]

@@ -1,4 +1,4 @@
-"""Where items of the papers get their runs: trained here, trained here in small, or finished earlier."""
+"""The runs of the papers' items: trained here, trained here in small, or finished earlier."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calibrant.training import RESULT, TUNED_FOR, Recipe, RunFolder, check_recip
 
 #: Seeds of an item where nothing else is said.
 SEEDS = (0, 1, 2)
-#: What a run and a method have in common if they are the same.
+#: The settings that make a run one of a method.
 _METHOD = ("loss", "targets", "mixing", "data.context_rate")
 
 
@@ -71,13 +71,13 @@ class RunSet:
 
 @dataclass(frozen=True)
 class Workbench:
-    """What an item is made with.
+    """How the runs of an item are made.
 
     Attributes:
-        folder: Runs are kept here, by recipe, and found again by every item.
-        small: The same methods on drawn scenes, in seconds a run.
-        data: Where the papers' data lies.
-        runs: Finished runs or comparisons, to be taken instead of training.
+        folder: Folder of the runs, by recipe, which all items share.
+        small: The same methods on drawn scenes, in seconds per run.
+        data: Folder of the papers' data.
+        runs: Finished runs or comparisons, used instead of training.
         seeds: Seeds of the runs.
         engine: What executes them: processes of this machine if left out.
         progress: Called with the number of runs that are done.
@@ -93,7 +93,7 @@ class Workbench:
 
     @property
     def data_path(self) -> str | None:
-        """Where the data of the runs lies, if not where their recipes say: drawn scenes lie nowhere."""
+        """Folder of the data; None for drawn scenes."""
         return None if self.small else self.data
 
     def run(
@@ -106,12 +106,12 @@ class Workbench:
         changes: Mapping[str, Any] | None = None,
         masks: bool = False,
     ) -> RunSet:
-        """The runs of some rows of a recipe; those that are not there yet are trained.
+        """The runs of some rows of a recipe; missing ones are trained.
 
         Args:
             recipe: Name of the recipe.
             rows: Methods of it; all if left out.
-            methods: More methods, as recipes write them, instead of rows of the recipe.
+            methods: Other methods, as in a recipe, instead of its rows.
             tune: Metrics for which settings are searched.
             changes: In small: values of the experiment to replace, by section; another network has its own options.
             masks: In small: scenes with a label for every pixel.
@@ -146,7 +146,7 @@ class Workbench:
         return RunSet(plan, comparison.results, folders, comparison.failures)
 
     def recipes(self, names: Sequence[str]) -> list[str]:
-        """The recipes of an item that are made: all; in small the first; of finished runs those that they are of."""
+        """The recipes to make of an item: all; in small the first; for finished runs those that they belong to."""
         if self.small:
             return list(names[:1])
         if self.runs:
@@ -177,19 +177,19 @@ def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[
 
 
 def is_of(recipe: Recipe, paths: Sequence[Path]) -> bool:
-    """Whether any of the runs is of the data and the network of a recipe."""
+    """Whether any of the runs has the data and the network of a recipe."""
     networks = {recipe.model.name, *(method.model.get("name") for method in recipe.methods.values())}
     runs = (run.recipe() for path in paths for run in _run_folders(path))
-    return any(own.data.layout == recipe.data.layout and own.model.name in networks for own in runs)
+    return any(run.data.layout == recipe.data.layout and run.model.name in networks for run in runs)
 
 
 def _runs(path: Path, recipe: Recipe) -> Iterator[tuple[RunFolder, list[ResultRow]]]:
-    """Tested runs, and what each was for: a row of results, with any number, for every method and tuning target."""
+    """Final runs with their purposes: one row of results, of any number, per method and tuning target."""
     if not (path / STUDY).exists():
         for run in _run_folders(path):
-            own = run.recipe()
-            name = method_of(recipe, own) or path.name
-            yield run, [ResultRow(own.key, name, "{}", "", "final", own.seed, "test", "none", nan, "accuracy", nan)]
+            plan = run.recipe()
+            name = method_of(recipe, plan) or path.name
+            yield run, [ResultRow(plan.key, name, "{}", "", "final", plan.seed, "test", "none", nan, "accuracy", nan)]
         return
     finals: dict[str, list[ResultRow]] = {}
     for row in Results.load(path).where(stage="final", set="test", posthoc="none", metric="accuracy"):
@@ -211,18 +211,18 @@ def _run_folders(path: Path) -> list[RunFolder]:
 def method_of(recipe: Recipe, run: Recipe) -> str | None:
     """The method of a recipe that a run was trained by: the same loss, targets, mixing and share of context images.
 
-    Of several it is the one that agrees in most of what methods of the recipe change: network, data, length.
+    Of several, the one that agrees in most of the other settings that methods change: network, data, length.
     """
     contenders = contenders_of(recipe)
     names = sorted({key for contender in contenders.values() for key in contender.settings} - set(_METHOD))
-    own, agreement = _plain(run), {}
+    trained, agreement = _plain(run), {}
     for name, contender in contenders.items():
         planned = Study(recipe, {name: contender}, (run.seed,)).final(name, contender.settings, run.seed, "").recipe
         if planned.key == run.key:
             return name
         plain = _plain(planned)
-        if all(_value(plain, key) == _value(own, key) for key in _METHOD):
-            agreement[name] = sum(_value(plain, key) == _value(own, key) for key in names)
+        if all(_value(plain, key) == _value(trained, key) for key in _METHOD):
+            agreement[name] = sum(_value(plain, key) == _value(trained, key) for key in names)
     return max(agreement, key=lambda name: agreement[name], default=None)
 
 
@@ -233,7 +233,7 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def _value(plain: Mapping[str, Any], name: str) -> Any:
-    """What a recipe has under a name with dots; None if nothing."""
+    """The value of a recipe under a dotted name, or None."""
     value: Any = plain
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

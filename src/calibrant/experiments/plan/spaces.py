@@ -1,6 +1,6 @@
-"""What is tried for each method: the values that the papers try, which its file has, or those of a recipe.
+"""The values that a search tries for each method: those of the papers, which its file has, or those of a recipe.
 
-The papers give no search for some: they keep their defaults, unless a recipe has one for them.
+Methods for which the papers give none keep their defaults, unless the recipe has a search for them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from calibrant.losses import describe, names
 from calibrant.training import Recipe
 
-#: Values by the name of a setting: one of the loss, or with a dot one of the recipe.
+#: Values by setting: of the loss, or with a dot of the recipe.
 Space = Mapping[str, Sequence[Any]]
 Settings = dict[str, Any]
 
-#: Of the values of one method; some of them, or all of a smaller space, are tried.
+#: Largest number of combinations of a method's values; a random search tries some of them.
 MOST_COMBINATIONS = 100_000
 
-#: Of ALS (its Table 2), which is more than a loss.
+#: The search of ALS (its Table 2).
 _ALS: Space = {"targets.beta": (1.0, 0.75, 0.25)}
 
 #: Methods that are more than a loss, as settings of the recipe.
@@ -56,7 +56,7 @@ def title_of(method: str) -> str:
 
 
 def methods() -> tuple[str, ...]:
-    """Everything that can be compared: every loss, ALS, ALS with images that show no object, and mixed images.
+    """Everything that can be compared: every loss, ALS, ALS with context-only images, and mixing.
 
     Example:
         >>> methods()[:3], methods()[-5:]
@@ -71,9 +71,9 @@ def losses_to_compare() -> tuple[str, ...]:
 
 
 def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
-    """What a method with its settings changes in a recipe: a name with dots, and a value, each.
+    """The changes of a method with its settings to a recipe, as values by dotted name.
 
-    A method that is the recipe's own keeps the values that the recipe has for it, unless they name a whole loss.
+    The recipe's own method keeps the values of the recipe, unless the settings give a whole loss.
 
     Example:
         >>> from calibrant.training.recipe import check_recipe
@@ -85,7 +85,7 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}")
     changed: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
     name = "ce" if method in BEYOND_LOSSES else method
-    # Any other loss, and one that comes whole, takes over which labels to leave out, and no more.
+    # Any other loss, and one that is given whole, takes over ignore_index only.
     is_own = recipe.loss.name == name and "loss" not in settings
     loss = {"name": name} | {k: v for k, v in recipe.loss.parameters.items() if is_own or k == "ignore_index"}
     for setting, value in settings.items():
@@ -102,7 +102,7 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
 
 
 def space(method: str, recipe: Recipe) -> Space:
-    """What is searched for a method: the recipe's word, else the papers'."""
+    """The values to search for a method: the recipe's, or else the papers'."""
     if method in recipe.search:
         return recipe.search[method]
     if method in BEYOND_LOSSES:
@@ -122,7 +122,7 @@ def grid(values: Space) -> list[Settings]:
 
 
 def combinations(values: Space) -> int:
-    """How many combinations there are; an error if they are more than anybody can run."""
+    """The number of combinations; an error if it is too large."""
     number = math.prod(len(v) for v in values.values())
     if number > MOST_COMBINATIONS:
         raise ValueError(f"a search covers at most {MOST_COMBINATIONS} combinations of a method, got {number}")

@@ -1,8 +1,8 @@
-"""A comparison as a plan: which runs are needed, in which order, and for what purpose.
+"""The plan of a comparison: which runs are needed, in which order, and for what purpose.
 
-The protocol is LR's: every candidate of a method is trained on a part of the training data and judged on the rest; the
-best one, for each target, is trained again on all of it and tested. With `data.resample` the splits are drawn anew for
-every seed and each seed has its own search; otherwise one search, with the first seed, serves all.
+The protocol is LR's: every candidate of a method is trained on part of the training data and evaluated on the rest; the
+best one for each target is trained again on all of it and tested. With `data.resample` the splits are drawn anew for
+every seed and each seed has its own search; otherwise the search of the first seed is used for all.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from calibrant._validation import short
+from calibrant._validation import LARGEST_SEED, short
 from calibrant.experiments.plan.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
-from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, replaced
+from calibrant.training import ModelSettings, Recipe, replace_settings
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
 
-#: Of one comparison, each a run of every method; and of one method, each a run of the search.
+#: Largest number of seeds of a comparison, and of candidates of a method.
 MOST_SEEDS, MOST_CANDIDATES = 1000, 1000
 
-#: LR's share of the training data for the search, where a recipe names none.
+#: LR's share of the training data to hold out for the search, if the recipe has none.
 HELD_OUT = 1 / 6
 #: Successive halving keeps one candidate in ETA, and trains it ETA times as long.
 ETA = 3
 RUNGS = 3
 
-#: Validation numbers by the key of a run; a run that failed is missing.
+#: Validation metrics by the key of a run; failed runs are missing.
 Scores = Mapping[str, Mapping[str, float]]
-#: What a search chose: settings by label, seed and target.
+#: The chosen settings by label, seed and target.
 Choice = dict[tuple[str, int, str], Settings]
 
 
@@ -60,19 +60,19 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        """What a progress bar calls it."""
+        """Its name in a progress bar."""
         return f"{self.method} {self.seed}"
 
 
 class Contender(NamedTuple):
-    """What takes part in a comparison: the name of a method, and settings that are not searched."""
+    """A participant of a comparison: the name of a method, and settings that are not searched."""
 
     name: str
     settings: Settings
 
 
 def contender_of(recipe: Recipe, name: str) -> Contender:
-    """A method of a recipe as it takes part in a comparison: nothing of the recipe's own method is left in it."""
+    """A method of a recipe as a participant; nothing of the recipe's own method is left in it."""
     method = recipe.methods[name]
     unset: Settings = {"mixing": None} if recipe.mixing is not None else {}
     if recipe.data.context_rate:
@@ -81,9 +81,9 @@ def contender_of(recipe: Recipe, name: str) -> Contender:
 
 
 def contenders_of(recipe: Recipe, names: Iterable[str] | None = None) -> dict[str, Contender]:
-    """The methods of a recipe that have runs of their own, for some of its rows or for all of them.
+    """The methods of a recipe that have runs, for some of its rows or all.
 
-    A row that is repaired from the runs of another stands for that one.
+    A row that repairs another method stands for that method.
     """
     rows = recipe.methods if names is None else names
     owners = dict.fromkeys(recipe.methods[row].of or row for row in rows)
@@ -96,12 +96,12 @@ class Study:
 
     Attributes:
         recipe: Everything but the method.
-        methods: By their labels in the tables.
+        methods: The methods by their labels in tables.
         seeds: One run of each method, and for resampled data one split, per seed.
-        tune: Metrics for which settings are searched; none keeps the settings as they are.
-        search: ``"grid"``: all; ``"random"``: some; ``"halving"``: all or some for a ninth of the training, the best
-            third of them for a third, the best third of those for the whole.
-        trials: How many of a method's combinations, for ``"random"`` and ``"halving"``.
+        tune: Metrics to tune settings for; none keeps the settings.
+        search: ``"grid"``: all combinations; ``"random"``: some; ``"halving"``: all or some for a ninth of the
+            training, the best third of them for a third, the best third of those in full.
+        trials: Number of combinations per method, for ``"random"`` and ``"halving"``.
         keep_held_out: Do not train again on the data that the search held out.
     """
 
@@ -130,7 +130,7 @@ class Study:
         self._check_search()
         labels: dict[str, str] = {}
         tested: dict[str, str] = {}
-        for label in self.methods:  # a wrong setting is an error before anything runs
+        for label in self.methods:  # wrong settings are found before anything runs
             runs = [self.final(label, settings, self.seeds[0], "") for settings in self.candidates(label)]
             other = labels.setdefault(" ".join(run.key for run in runs), label)
             if other != label:
@@ -160,12 +160,12 @@ class Study:
 
     @property
     def models(self) -> list[ModelSettings]:
-        """Every network that a run would build, each once."""
+        """The networks of all runs, each once."""
         runs = (self.final(label, s, self.seeds[0], "") for label in self.methods for s in self.candidates(label))
         return list({run.recipe.model.model_dump_json(): run.recipe.model for run in runs}.values())
 
     def finals(self, choice: Choice) -> list[PlannedRun]:
-        """The runs that are tested, with the settings that a search chose; none where every candidate failed."""
+        """The final runs, with the settings that a search chose; none where every candidate failed."""
         runs = []
         for label, contender in self.methods.items():
             for seed in self.seeds:
@@ -179,7 +179,7 @@ class Study:
 
     @property
     def most_finals(self) -> int:
-        """Runs that are tested, if every method and target has its own."""
+        """The largest number of final runs: every method and target has its own."""
         return len(self.methods) * len(self.seeds) * max(1, len(self.tune))
 
     @property
@@ -188,7 +188,7 @@ class Study:
         return self.seeds if self.recipe.data.resample else self.seeds[:1]
 
     def candidates(self, label: str) -> list[Settings]:
-        """What is tried for a method."""
+        """The settings that are tried for a method."""
         method = self.methods[label]
         if not self.tune:
             return [method.settings]
@@ -204,19 +204,19 @@ class Study:
         return [method.settings | settings for settings in combined]
 
     def trial(self, label: str, seed: int, settings: Settings, share: float = 1.0) -> PlannedRun:
-        """A run of the search: a part of the training data is held out, and training may be shorter."""
+        """A run of the search: part of the training data is held out, and training may be shorter."""
         data = self.recipe.data
         changed = self._changes(label, settings, seed)
         if data.val is None or data.val == data.test:
             held_out = {"fraction": HELD_OUT} if data.hold_out is None else data.hold_out.model_dump(exclude_none=True)
             changed["data.hold_out"] = held_out | {"seed": seed}
-        recipe = shortened(replaced(self.recipe, changed), share)
+        recipe = shorten(replace_settings(self.recipe, changed), share)
         return PlannedRun(recipe, label, settings, "search" if share == 1.0 else "short", "", seed)
 
     def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> PlannedRun:
-        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch.
+        """A final run, on all of the training data unless part of it chooses the epoch.
 
-        What a method holds out for a repair of its own stays held out.
+        What a method holds out for a repair stays held out.
         """
         hold_out, changed = self.recipe.data.hold_out, self._changes(label, settings, seed)
         if "data.hold_out" in changed:
@@ -224,21 +224,21 @@ class Study:
         elif hold_out is not None:
             is_train = hold_out.of == "train"
             is_joined = self.tune and is_train and self.recipe.training.keep == "last" and not self.keep_held_out
-            # What a search has looked at must not be test data of any seed.
+            # Data that a search has used must not be test data of any seed.
             cut = seed if is_train or seed in self.search_seeds else self.search_seeds[0]
             changed["data.hold_out"] = None if is_joined else hold_out.model_dump(exclude_none=True) | {"seed": cut}
-        return PlannedRun(replaced(self.recipe, changed), label, settings, "final", tuned_for, seed)
+        return PlannedRun(replace_settings(self.recipe, changed), label, settings, "final", tuned_for, seed)
 
     def _changes(self, label: str, settings: Settings, seed: int) -> Settings:
         return changes(self.methods[label].name, settings, self.recipe) | {"seed": seed}
 
 
 def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> tuple[list[PlannedRun], Choice]:
-    """Search the settings of every method: the runs that were made for it, and what was chosen.
+    """Search the settings of every method; return the runs of the search, and the choice.
 
     Args:
-        study: What is compared; without anything to tune for, nothing is searched.
-        execute: Makes runs, and gives their validation numbers.
+        study: The study; without a metric to tune for, nothing is searched.
+        execute: Executes runs, and returns their validation metrics.
     """
     runs: list[PlannedRun] = []
     choice: Choice = {}
@@ -255,7 +255,7 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
                 choice |= {(label, seed, target): ranking[0] for target, ranking in rankings.items() if ranking}
             count = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
             candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:count])
-    # Where one was left before the last round, or was all there is, nothing had to be judged.
+    # A single candidate, or one left before the last round, is chosen without a comparison.
     for (label, seed), remaining in candidates.items():
         for target in study.tune:
             if len(remaining) == 1:
@@ -264,7 +264,7 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
 
 
 def first_candidates(study: Study) -> dict[tuple[str, int], list[Settings]]:
-    """What is searched, by label and seed."""
+    """The candidates of every search, by label and seed."""
     seeds = study.search_seeds if study.tune else ()
     return {(label, seed): study.candidates(label) for label in study.methods for seed in seeds}
 
@@ -272,17 +272,17 @@ def first_candidates(study: Study) -> dict[tuple[str, int], list[Settings]]:
 def trials_of(
     study: Study, candidates: Mapping[tuple[str, int], list[Settings]], rung: int
 ) -> dict[tuple[str, int], list[PlannedRun]]:
-    """The runs of one round of a search, of the methods that have a choice left."""
+    """The runs of one round of a search, for methods with more than one candidate."""
     share = float(ETA) ** (rung - (RUNGS if study.search == "halving" else 1) + 1)
     return {
-        (label, seed): [study.trial(label, seed, settings, share) for settings in several]
-        for (label, seed), several in candidates.items()
-        if len(several) > 1
+        (label, seed): [study.trial(label, seed, settings, share) for settings in remaining]
+        for (label, seed), remaining in candidates.items()
+        if len(remaining) > 1
     }
 
 
 def _test_data(recipe: Recipe) -> str:
-    """The settings that decide which samples a run is tested on, and by which labels."""
+    """The settings that determine the test samples and their labels."""
     data = recipe.data
     plain = data.model_dump(mode="json", include={"layout", "path", "options", "test", "test_share", "resample"})
     plain["split_options"] = data.split_options.get("test", {})
@@ -292,8 +292,8 @@ def _test_data(recipe: Recipe) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def shortened(recipe: Recipe, share: float) -> Recipe:
-    """The same with a share of the training, its schedule included."""
+def shorten(recipe: Recipe, share: float) -> Recipe:
+    """A recipe with a share of the training, its schedule included."""
     if share == 1.0:
         return recipe
     length, schedule = recipe.training, recipe.schedule
@@ -306,20 +306,20 @@ def shortened(recipe: Recipe, share: float) -> Recipe:
         changed["training.steps"] = max(1, round(length.steps * share))
     else:
         changed["training.epochs"] = (length.epochs or 1) * share
-    return replaced(recipe, changed)
+    return replace_settings(recipe, changed)
 
 
 def _ranked(trials: Sequence[PlannedRun], scores: Scores, target: str) -> list[Settings]:
-    """Settings, the best first; runs that failed or have no number are left out."""
+    """Settings, the best first, without runs that failed or have no number."""
     sign = describe(target).sign
     values = [(sign * scores[trial.key][target], n) for n, trial in enumerate(trials) if trial.key in scores]
     return [trials[n].settings for value, n in sorted(pair for pair in values if not math.isnan(pair[0]))]
 
 
-def _distinct(several: Iterable[Settings]) -> list[Settings]:
+def _distinct(all_settings: Iterable[Settings]) -> list[Settings]:
     """Settings, each once, in order of appearance."""
     distinct: list[Settings] = []
-    for settings in several:
+    for settings in all_settings:
         if settings not in distinct:
             distinct.append(settings)
     return distinct

@@ -1,13 +1,13 @@
-"""What a finished run is worth: every set, as it is, with a temperature, and ranked by normalised logits.
+"""The numbers of a finished run: every set without a repair, with temperature scaling, and with logit normalisation.
 
-A repair is fitted on the run's validation predictions. A run that kept none (trained again on all of its data) has its
-repairs cross-fitted on the test set: each fifth of it is repaired by what was fitted on the rest. Other sets are then
-repaired by what was fitted on the whole test set. Pixels of one image stay in one fold. A pooled set, of which the
-validation data show a part only, has its repairs cross-fitted on itself.
+A repair is fitted on the run's validation predictions. If there are none (the run was trained again on all data),
+repairs are cross-fitted on the test set in five folds, and other sets are repaired by a fit on the whole test set.
+Pixels of one image stay in one fold. A pooled set, which the validation data represent only in part, has its repairs
+cross-fitted on itself.
 
-A paper's table may ask for more: other bins, other conventions, other temperatures. A metric's name says how it is
-computed (``ece_100``, ``pycalib_mce_100``), a repair's name by which rule (``temperature-mbls``): the same name is the
-same number in every table. Such numbers are computed from the predictions once, and kept beside them.
+A paper's table may need more: other bins, other conventions, other temperatures. The name of a metric says how it is
+computed (``ece_100``, ``pycalib_mce_100``), that of a repair by which rule (``temperature-mbls``): the same name is the
+same number in every table. Such numbers are computed from the predictions once, and stored beside them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from calibrant.predictions import Predictions
 from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName, Value, check_metric, read_record
 
 NUMBERS = "numbers.json"
-#: The file of numbers by the reading of logit normalisation that was asked for.
+#: The file of numbers, by the reading of logit normalisation.
 _FILES = {None: NUMBERS, True: "numbers_centred.json", False: "numbers_not_centred.json"}
 _AGAIN = "delete it, and the same command computes it again"
 MORE_NUMBERS = "more_numbers.json"
 
-#: How a repair that a paper names finds its temperature.
+#: The temperature scaling of a paper's repair.
 RULES: dict[str, Callable[[], TemperatureScaling]] = {
     "temperature-mbls": lambda: TemperatureScaling(objective="ece", grid="mbls"),
     "temperature-lr": lambda: TemperatureScaling(objective="ece", grid="lr"),
@@ -72,18 +72,18 @@ class Number(NamedTuple):
 
     set: str
     posthoc: str  # "none" or a repair
-    parameter: float  # the temperature, or p, below 0 where logits are not centred; nan if there is none
+    parameter: float  # the temperature, or p, negative if logits are not centred; NaN if there is none
     metric: str
     value: float
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is a number of."""
+        """Set, repair and metric."""
         return self.set, self.posthoc, self.metric
 
 
 class Flat(NamedTuple):
-    """Logits [N, C] and labels [N] of a set, whatever its shape, and the sample that each row is of."""
+    """Logits [N, C] and labels [N] of a set of any shape, and the sample of each row."""
 
     logits: Array
     labels: Array
@@ -91,9 +91,9 @@ class Flat(NamedTuple):
 
 
 def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
-    """The numbers of a finished run, from its folder if they are there, else from its predictions.
+    """The numbers of a finished run, read from its folder or computed from its predictions.
 
-    ``centre`` leaves one reading of logit normalisation; both are tried if left out.
+    ``centre`` chooses one reading of logit normalisation; both are tried if left out.
     """
     run_folder = RunFolder(folder)
     try:
@@ -115,19 +115,19 @@ def _write(file: Path, values: Sequence[Number]) -> None:
 
 
 class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, str, Value]]]):
-    """What `NUMBERS` holds: rows with the fields of `Number`."""
+    """The contents of `NUMBERS`: rows with the fields of `Number`."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for _, posthoc, _, metric, value in self.root:
-            check_metric(metric, None if posthoc == "logit-norm" else value)  # which may be an estimate, out of bounds
+            check_metric(metric, None if posthoc == "logit-norm" else value)  # an estimate, which may be out of bounds
         if not self.root:
             raise ValueError("it has no numbers")
         return self
 
 
 def read_numbers(folder: RunFolder, centre: bool | None = None) -> list[Number]:
-    """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
+    """The numbers in a run folder; FileNotFoundError if there are none."""
     file = folder / _FILES[centre]
     values = _read(file)
     if (folder / RESULT).exists():
@@ -142,7 +142,7 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
     """Every number of a finished run."""
     result = folder.result()
     sets = {name: flat(Predictions.open(folder / f"{name}.npz")) for name in result["sets"]}
-    for name, values in result["sets"].items():  # of all pixels, if only some were kept
+    for name, values in result["sets"].items():  # of all pixels, even if only some were written
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
@@ -160,7 +160,7 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
 
 
 def flat(predictions: Predictions) -> Flat:
-    """Logits and labels as rows; pixels without a label are left out."""
+    """Logits and labels as rows, without ignored pixels."""
     logits, labels = np.asarray(predictions.logits), np.asarray(predictions.labels)
     sample = np.arange(len(labels))
     if logits.ndim == 4:
@@ -181,14 +181,14 @@ def _crossfitted(name: str, data: Flat, centre: bool | None) -> Iterator[Number]
     plain, _, correct = top_label(data.logits, data.labels)
     ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
-    # What ranking inside the folds changes is added to what the confidence gives on the whole set.
+    # The change by ranking within the folds is added to the value of the confidence on the whole set.
     on_all, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
     for metric, value in on_all.items():
         yield Number(name, "logit-norm", power, metric, value + after[metric] - before[metric])
 
 
 def _power(norms: Sequence[LogitNorm]) -> float:
-    """The mean p of the reading that won most often, below 0 where that takes logits as they are; nan of none."""
+    """The mean p of the reading chosen most often, negative if it does not centre logits; NaN if none was."""
     powers = {centre: [norm.p_ for norm in norms if norm.p_ is not None and norm.centre == centre] for centre in (1, 0)}
     centre = max(powers, key=lambda reading: len(powers[reading]))
     return float(np.mean(powers[centre])) * (1 if centre else -1) if powers[centre] else math.nan
@@ -207,7 +207,7 @@ def _ranked(name: str, score: Array, data: Flat, power: float) -> Iterator[Numbe
 
 
 def _selective(score: Array, correct: Array) -> dict[str, float]:
-    """A score changes what is accepted, not what is predicted: the selective metrics alone."""
+    """The selective metrics: a score changes what is accepted, not what is predicted."""
     ranks, right = score.astype(np.float64), correct
     metrics = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
     metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
@@ -215,7 +215,7 @@ def _selective(score: Array, correct: Array) -> dict[str, float]:
 
 
 class SetOutputs(NamedTuple):
-    """What a metric is computed from."""
+    """The predictions of a set, for its metrics."""
 
     logits: Array
     labels: Array
@@ -223,7 +223,7 @@ class SetOutputs(NamedTuple):
 
 
 def measure(name: str, data: SetOutputs) -> float:
-    """A metric by its name, with the bins and the convention in it, from logits and labels.
+    """Compute a metric by its name, which includes bins and convention, from logits and labels.
 
     Example:
         >>> outputs = SetOutputs(np.log([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]), np.array([0, 0, 0]))
@@ -250,7 +250,7 @@ def measure(name: str, data: SetOutputs) -> float:
 
 
 def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
-    """What columns of a table ask for and the numbers of a run do not have; nothing for sets that it does not have."""
+    """The numbers that columns of a table need beyond `numbers`, for the sets that the run has."""
     run = RunFolder(folder)
     usual = {number.key for number in numbers(folder)}
     sets = {name for name, _, _ in usual}
@@ -271,15 +271,15 @@ def _compute(folder: RunFolder, keys: Iterable[tuple[str, str, str]]) -> Iterato
     outputs: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
     for name, repair, metric in keys:
         if (name, repair) not in outputs:
-            outputs[name, repair] = repaired(folder, name, repair)
+            outputs[name, repair] = repair_set(folder, name, repair)
         data, parameter = outputs[name, repair]
         yield Number(name, repair, parameter, metric, measure(metric, data))
 
 
-def repaired(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, float]:
-    """The predictions of a set after a repair, and its temperature: fitted on the validation data where they are.
+def repair_set(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, float]:
+    """The predictions of a set after a repair, and its temperature.
 
-    Without validation predictions it is cross-fitted on the set itself, as every repair of a comparison is.
+    The repair is fitted on the validation predictions, or else cross-fitted on the set itself.
     """
     predictions = Predictions.open(folder / f"{name}.npz")
     data = flat(predictions)
@@ -297,5 +297,5 @@ def repaired(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, flo
 
 def _crossfit_temperature(rule: Callable[[], TemperatureScaling], data: Flat, folds: Array) -> tuple[Array, float]:
     """The scaled logits of every fold, and the mean temperature."""
-    repaired = crossfit(rule, data.logits, data.labels, folds)
-    return repaired.logits, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
+    scaled = crossfit(rule, data.logits, data.labels, folds)
+    return scaled.logits, float(np.mean([scaling.temperature_ for scaling in scaled.fitted]))

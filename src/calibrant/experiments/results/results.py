@@ -1,4 +1,4 @@
-"""The numbers of a comparison: one tidy table in long format, one row per number, kept as Parquet and as CSV."""
+"""The numbers of a comparison: one table in long format, one row per number, as Parquet and CSV."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PARQUET, CSV = "results.parquet", "results.csv"
 
 
 class ResultRow(NamedTuple):
-    """One number, and what it is a number of.
+    """One number, and what it measures.
 
     Attributes:
         run: key of the resolved recipe, which names the run's folder.
         method: its label in tables: ``"ce"``, ``"ls"``, ``"acls"``.
-        settings: the loss's parameters and whatever else was searched, as JSON with sorted keys.
+        settings: the searched and fixed settings of the method, as JSON with sorted keys.
         tuned_for: the metric that chose the settings, or ``""`` if nothing was tuned.
-        stage: ``"search"`` (trained on less, judged on a hold-out), ``"short"`` (the same, for a part of the training
-            only: successive halving's first rounds) or ``"final"``.
+        stage: ``"search"`` (evaluated on held-out training data), ``"short"`` (the same, with shorter training: the
+            first rounds of halving) or ``"final"``.
         seed: of the run.
-        set: which predictions: ``"val"``, ``"test"``, ``"context"``.
+        set: of the predictions: ``"val"``, ``"test"``, ``"context"``.
         posthoc: ``"none"``, ``"temperature"`` or ``"logit-norm"``.
-        parameter: the temperature, or p of the logit normalisation, below 0 where the logits are not centred; NaN if
-            there is none.
+        parameter: the temperature, or p of the logit normalisation, negative if logits are not centred; NaN if there
+            is none.
         metric: a name of `calibrant.metrics.METRICS`, with its setting if it has one: ``"ece_10"``.
-        value: the number; NaN where the metric has none (overconfidence of a run without errors).
+        value: the number; NaN if it is undefined (overconfidence of a run without errors).
     """
 
     run: str
@@ -59,7 +59,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, init=False)
 class Results:
-    """Rows that say nothing twice: a number that comes again is kept once, and with another value it is an error.
+    """Rows without duplicates: a repeated number is stored once, and an error if its value differs.
 
     Example:
         >>> from calibrant.experiments.results import Results, ResultRow
@@ -92,7 +92,7 @@ class Results:
         return Results((*self.rows, *other.rows)) if isinstance(other, Results) else NotImplemented
 
     def where(self, **conditions: Any) -> Results:
-        """The rows whose columns have the given values; a tuple, list or set allows any of its values."""
+        """The rows whose columns have the given values; a tuple, list or set allows any of its elements."""
         tests = [(_index(name), _allowed(value)) for name, value in conditions.items()]
         return self._of(row for row in self.rows if all(row[at] in allowed for at, allowed in tests))
 
@@ -102,7 +102,7 @@ class Results:
         return list(dict.fromkeys(row[at] for row in self.rows))
 
     def by_seed(self, **conditions: Any) -> dict[int, float]:
-        """The one value of every seed among the rows with the given values; an error if a seed has two."""
+        """The value of every seed among the rows with the given values; an error if a seed has two."""
         first: dict[int, ResultRow] = {}
         for row in self.where(**conditions):
             before = first.setdefault(row.seed, row)
@@ -146,14 +146,14 @@ class Results:
 
     @classmethod
     def _of(cls, rows: Iterable[ResultRow]) -> Results:
-        """Results of rows that have been checked."""
+        """Results from rows that are checked already."""
         self = object.__new__(cls)
         object.__setattr__(self, "rows", tuple(rows))
         return self
 
 
 def _checked(row: ResultRow) -> ResultRow:
-    """The row with Python's own types, and with the one NaN that equals itself in tuples."""
+    """The row with Python's own types, and with the NaN object that equals itself in tuples."""
     if len(row) != len(ResultRow._fields):
         raise ValueError(f"a row of results has {len(ResultRow._fields)} columns, got {len(row)}: {row!r}")
     fixed: list[Any] = []

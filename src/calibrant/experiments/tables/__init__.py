@@ -1,7 +1,7 @@
 """Tables as the papers print them: means over seeds, average ranks, and a paper's numbers beside ours.
 
-Means are of runs of stage ``"final"``. A label may say more than a method's name: ``"ls + temperature"`` takes that
-repair whatever the column says, ``"ls, tuned for ece"`` one tuning target, ``"acls, lambda1=0.1"`` one setting.
+Means are over final runs. A label may be more than a method's name: ``"ls + temperature"`` uses that repair in every
+column, ``"ls, tuned for ece"`` one tuning target, ``"acls, lambda1=0.1"`` one setting.
 """
 
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, retitle

@@ -1,4 +1,4 @@
-"""What a table of results is made of, and with how many digits its numbers are printed."""
+"""The parts of a table of results, and how their numbers are printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calibrant.training import REPAIRS
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
 _ARROWS = {"low": "↓", "high": "↑", "none": ""}
-#: What a note says of the marks that `mark_best` makes, where type has weights.
+#: The note about the marks of `mark_best`.
 BEST = "Best in bold, second underlined."
 _KIND_HEADS = {
     "paper": "Paper",
@@ -33,11 +33,11 @@ class Column(NamedTuple):
     Attributes:
         metric: as in `ResultRow`.
         set: which predictions.
-        posthoc: what was done to them.
-        title: what the head says instead of the metric's name.
+        posthoc: their repair.
+        title: the head, instead of the metric's name.
         kind: what the cells are: values of the metric, average ranks by it, or one side of a comparison.
-        direction: which end is better here, if not the metric's own: ``"low"``, ``"high"`` or ``"none"``.
-        unit: ``"share"`` or ``"number"``, if it is not the metric's own.
+        direction: which end is better, if it differs from the metric's: ``"low"``, ``"high"`` or ``"none"``.
+        unit: ``"share"`` or ``"number"``, if it differs from the metric's.
     """
 
     metric: str
@@ -69,8 +69,8 @@ class Column(NamedTuple):
             return self.title
         if self.kind in _KIND_HEADS:
             return _KIND_HEADS[self.kind]
-        more = "" if self.set == "test" else f", {self.set}"
-        return describe(self.metric).label + more + ("" if self.posthoc == "none" else f" + {self.posthoc}")
+        of_set = "" if self.set == "test" else f", {self.set}"
+        return describe(self.metric).label + of_set + ("" if self.posthoc == "none" else f" + {self.posthoc}")
 
     @property
     def head(self) -> str:
@@ -79,17 +79,17 @@ class Column(NamedTuple):
 
 
 class TableCell(NamedTuple):
-    """What a table says about one method in one column.
+    """One method in one column.
 
     Attributes:
         mean: over seeds; of an average rank, over rankings; NaN if there are no runs.
         std: with N - 1 in the denominator; NaN for one run.
-        runs: how many are behind it.
-        best: whether no other of the column is better, at the precision of print.
+        runs: number of runs.
+        best: whether no other cell of the column is better, as printed.
         second: whether only the best are better.
         change: ``"better"`` or ``"worse"`` than the reference beyond chance, else ``""``.
         high: the upper end of an interval, whose lower end is the mean.
-        remark: what stands in brackets behind the number: the temperature of a repair.
+        remark: printed in brackets after the number: the temperature of a repair.
     """
 
     mean: float
@@ -102,7 +102,7 @@ class TableCell(NamedTuple):
     remark: str = ""
 
 
-#: What a table says where no run has numbers.
+#: The cell of a method without numbers.
 NOTHING = TableCell(math.nan, math.nan, 0)
 
 
@@ -127,9 +127,9 @@ class Table:
     rows: tuple[Line, ...]
 
     def usual_runs(self, k: int) -> int:
-        """How many runs are behind a cell of a column that does not say its own number.
+        """The number of runs of the cells of a column that do not print their own.
 
-        Of values it is what most cells of the table have, of average ranks the most of the column.
+        For values it is the most common number in the table, for average ranks the largest of the column.
         """
         if self.columns[k].kind == "rank":
             return max((cell.runs for line in self.rows if (cell := line.cells[k]) is not None), default=0)
@@ -139,13 +139,13 @@ class Table:
 
 
 def usual(counts: Iterable[int]) -> int:
-    """What most of them are but 0, of several the largest; 0 if there are none."""
+    """The most common count above 0, the largest of several; 0 if there is none."""
     counted = Counter(filter(None, counts))
     return max(counted, key=lambda n: (counted[n], n), default=0)
 
 
 def column_of(column: Column | str) -> Column:
-    """A column, or the metric of one on the test set; the metric must be known."""
+    """A column, given as such or as a metric on the test set; the metric must exist."""
     column = Column(column) if isinstance(column, str) else column
     describe(column.metric)
     return column
@@ -197,7 +197,7 @@ def printed(value: float, column: Column, metric: str = "", *, sign: bool = Fals
 
 
 def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
-    """The rows with the best and second best cells of every column marked, by mean; ties at print precision share."""
+    """Mark the best and second best cells of every column, by the printed mean."""
     cells = [list(line.cells) for line in rows]
     for k, column in enumerate(columns):
         present = [cell.mean for line in cells if (cell := line[k]) is not None and cell.runs]
@@ -205,12 +205,12 @@ def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ..
             continue
         sign = 1 if column.better == "low" else -1
         order = dict.fromkeys(printed(mean, column) for mean in sorted(present, key=lambda mean: sign * mean))
-        first, *others = list(order)[:2]
+        best, *second = list(order)[:2]
         for line in cells:
             cell = line[k]
             if cell is not None and cell.runs:
                 text = printed(cell.mean, column)
-                line[k] = cell._replace(best=text == first, second=text in others)
+                line[k] = cell._replace(best=text == best, second=text in second)
     return tuple(line._replace(cells=tuple(new)) for line, new in zip(rows, cells, strict=True))
 
 

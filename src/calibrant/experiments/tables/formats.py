@@ -26,14 +26,14 @@ _LATEX = str.maketrans({
     DASH: "--",
 })  # fmt: skip
 
-#: What a column of CSV has beside the number.
+#: What a CSV column has besides the number.
 _CSV_PARTS: dict[str, tuple[str, ...]] = {
     "paper": (), "difference": (), "p": (), "rank": ("rankings",), "interval": ("high",), "wins": ("seeds",),
 }  # fmt: skip
 
 
 class _Words(NamedTuple):
-    """A column of words: its head, and what a row has in it."""
+    """A column of words: its head, and the entry of a row."""
 
     head: str
     of: Callable[[Line], str]
@@ -47,7 +47,7 @@ def _measure(line: Line) -> str:
 
 
 def _words(table: Table) -> tuple[list[_Words], list[_Words]]:
-    """The columns of words left and right of the numbers: the method, and those in which some row says something."""
+    """The columns of words left and right of the numbers: the method, and those with an entry in some row."""
     left = [
         _Words("Tuned for", lambda line: line.tuned_for),
         _Words("Set", lambda line: line.set),
@@ -83,7 +83,7 @@ def _mean(cell: TableCell, column: Column, metric: str) -> str:
 
 
 class _Printed(NamedTuple):
-    """A table as text: heads and rows, and how many columns of words are left and right of the numbers."""
+    """A table as text: heads and rows, and the number of word columns left and right of the numbers."""
 
     heads: list[str]
     rows: list[list[str | PrintedNumber]]
@@ -126,7 +126,7 @@ def text(table: Table) -> list[list[str]]:
     """Rows for the terminal; ¹ stands before the best of a column and ² before the second."""
 
     def number(cell: PrintedNumber) -> str:
-        # In front, where it leaves numbers that are set flush right in line.
+        # In front, so that right-aligned numbers stay in line.
         return _joined("¹" if cell.is_best else "²" if cell.is_second else "", cell.number, cell.remark)
 
     return _print(table).texts(str, number)[1:]
@@ -163,7 +163,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A LaTeX table; its first line says what the document needs for it."""
+    """A LaTeX table; its first line says which packages it needs."""
 
     def word(words: str) -> str:
         return _one_line(words).translate(_LATEX)
@@ -175,7 +175,7 @@ def latex(table: Table) -> str:
 
     page = _print(table)
     shape = "l" * page.left + "r" * len(table.columns) + "l" * page.right
-    # A cell that opens with a bracket would be read as an option of the line break before it.
+    # A cell that begins with a bracket would be read as an option of the line break before it.
     lines = [
         ("{}" if row[0].startswith(("[", "*")) else "") + " & ".join(row) + r" \\" for row in page.texts(word, number)
     ]
@@ -244,7 +244,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "tex": latex, "csv
 
 
 def write_table(table: Table, folder: Path, name: str) -> list[Path]:
-    """Write a table into a folder in every format; returns the files."""
+    """Write a table into a folder in every format; return the files."""
     files = [folder / f"{name}.{suffix}" for suffix in FORMATS]
     for file, write in zip(files, FORMATS.values(), strict=True):
         with written_aside(file) as aside:

@@ -1,4 +1,4 @@
-"""Labels that name more than a method: ``"ls + temperature"``, ``"ls, tuned for ece"``, ``"acls, lambda1=0.1"``."""
+"""Labels of table rows: ``"ls"``, ``"ls + temperature"``, ``"ls, tuned for ece"``, ``"acls, lambda1=0.1"``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from calibrant.experiments.results import Results
 from calibrant.experiments.tables.cells import Column
 from calibrant.training import REPAIRS, Recipe
 
-#: What a row shows, to be compared with what another does.
+#: The numbers of a row, for comparison with another's.
 Runs = frozenset[tuple[Any, ...]]
 _TUNED = "tuned for "
-#: What recipes call a method that has another name among the losses: ALS's hard labels are cross-entropy.
+#: Other names of losses in recipes: ALS's hard labels are cross-entropy.
 _SAME = {"hard": "ce"}
 
 
 class Label(NamedTuple):
-    """A label taken apart; None where it leaves something open."""
+    """A parsed label; None where it does not say."""
 
     method: str
     posthoc: str | None
@@ -31,7 +31,7 @@ class Label(NamedTuple):
 
 
 def parse(label: str, methods: list[str]) -> Label:
-    """Take a label apart; what is itself the name of one of the methods stays whole.
+    """Parse a label; the name of a method is not split.
 
     Example:
         >>> parse("ls + temperature, tuned for ece", ["ls"])
@@ -60,7 +60,7 @@ def parse(label: str, methods: list[str]) -> Label:
 
 
 def label_of(recipe: Recipe, text: str, methods: list[str]) -> Label:
-    """The label that a recipe means: a method of its own, which may be a repair of another, or what `parse` reads."""
+    """Parse a label of a recipe: one of its methods, which may be a repair of another, or as in `parse`."""
     name, comma, tuned = text.partition(f", {_TUNED}")
     method = recipe.methods.get(name)
     if method is None or (method.of or name) not in methods:
@@ -76,19 +76,19 @@ def _value(text: str) -> Any:
 
 
 def is_untuned(rows: Results) -> bool:
-    """Whether a method's rows are of one choice of settings, the same for every target because none was searched."""
+    """Whether the settings of a method were not searched, and are the same for every target."""
     return len(rows.column("settings")) == 1 and set(rows.column("stage")) <= {"final"}
 
 
 def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str, ...], Results]]:
-    """What a label can mean among the rows of its method: tuning targets, and the rows of each.
+    """The possible meanings of a label among the rows of its method: tuning targets, and the rows of each.
 
-    Targets whose runs are the same are taken together; where nothing was tuned, there are no targets.
+    Targets with the same runs are put together; without tuning there are no targets.
     """
     targets: list[str] = rows.column("tuned_for")
     if label.tuned_for in targets:
         return [(tuple(filter(None, (label.tuned_for,))), rows.where(tuned_for=label.tuned_for))]
-    # A method without parameters is the same whatever is tuned for.
+    # A method without parameters is the same for every target.
     if label.tuned_for is not None and rows.column("settings") != ["{}"]:
         return []
     if not tuned and targets:
@@ -102,7 +102,7 @@ def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str
 
 
 def _runs(rows: Results) -> Runs:
-    """The numbers, whatever they were chosen for. What is not a number equals itself here."""
+    """The numbers without their tuning targets; NaN becomes None, which equals itself."""
     plain = (row._replace(tuned_for="") for row in rows)
     return frozenset(tuple(None if isinstance(v, float) and math.isnan(v) else v for v in row) for row in plain)
 
@@ -112,12 +112,12 @@ def rows_of_method(results: Results, label: Label) -> Results:
     rows = results.where(method=label.method)
     if not label.settings:
         return rows
-    fitting = [text for text in rows.column("settings") if _holds(json.loads(text), label.settings)]
+    fitting = [text for text in rows.column("settings") if _has_values(json.loads(text), label.settings)]
     return rows.where(settings=fitting)
 
 
-def _holds(settings: dict[str, Any], condition: tuple[tuple[str, Any], ...]) -> bool:
-    """Whether the settings have the values, also under a longer name: beta of targets.beta."""
+def _has_values(settings: dict[str, Any], condition: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether settings have some values, also under a longer name: beta for targets.beta."""
     return all(
         any((n == name or n.endswith(f".{name}")) and v == value for n, v in settings.items())
         for name, value in condition
@@ -125,7 +125,7 @@ def _holds(settings: dict[str, Any], condition: tuple[tuple[str, Any], ...]) -> 
 
 
 def rows_of_label(results: Results, text: str) -> tuple[Results, Label]:
-    """The rows that a label means, all of one tuning target; an error if there are none, or of several."""
+    """The rows of a label, all of one tuning target; an error if there are none, or several targets."""
     methods: list[str] = results.column("method")
     label = parse(text, methods)
     if label.method not in methods:
@@ -143,7 +143,7 @@ def rows_of_label(results: Results, text: str) -> tuple[Results, Label]:
 
 
 def enumerate_words(words: Sequence[str]) -> str:
-    """Words as a sentence has them.
+    """Words joined by commas and "and".
 
     Example:
         >>> enumerate_words(["ece"]), enumerate_words(["ece", "nll", "accuracy"])
@@ -157,10 +157,10 @@ class RowSource:
     """The numbers of one row of a table.
 
     Attributes:
-        name: What the row is called.
-        targets: What its settings were tuned for, all with the same outcome; none if there was nothing to tune.
+        name: Its name.
+        targets: The targets that its settings were tuned for, all with the same outcome; empty without tuning.
         rows: Its numbers.
-        label: What was asked for.
+        label: Its label.
     """
 
     name: str
@@ -175,7 +175,7 @@ class RowSource:
 
     @cached_property
     def key(self) -> tuple[str | None, Runs]:
-        """The same for rows that show the same numbers."""
+        """Equal for rows with the same numbers."""
         return self.label.posthoc, _runs(self.rows)
 
     def values(self, column: Column) -> dict[int, float]:
@@ -209,10 +209,7 @@ def sources(
 
 
 def references(results: Results, text: str) -> dict[str, RowSource]:
-    """What a label means as a reference, by tuning target; under ``""`` if it is the same for all of them.
-
-    Nothing if it has no numbers.
-    """
+    """The rows of the reference by tuning target, under ``""`` if one row serves all; empty without numbers."""
     methods: list[str] = results.where(stage="final").column("method")
     label = parse(text, methods)
     rows = list(sources(results, [text])) if label.method in methods else []
@@ -222,19 +219,19 @@ def references(results: Results, text: str) -> dict[str, RowSource]:
 
 
 def counterparts(source: RowSource, reference: Mapping[str, RowSource]) -> list[tuple[tuple[str, ...], RowSource]]:
-    """What a row is compared with: the reference's row of the same target, and the targets for which it is that.
+    """The rows of the reference to compare a row with, each with its tuning targets.
 
-    A row is not compared with itself. One that several targets share has as many as the reference has different ones.
+    A row is not compared with itself. A row of several targets is compared with every distinct row of the reference.
     """
     if "" in reference:
-        others = {reference[""].key: (list(source.targets), reference[""])}
+        pairs = {reference[""].key: (list(source.targets), reference[""])}
     else:
-        others = {}
+        pairs = {}
         for target in source.targets or reference:
             if target in reference:
-                other = reference[target]
-                others.setdefault(other.key, ([], other))[0].append(target)
-    return [(tuple(targets), other) for key, (targets, other) in others.items() if key != source.key]
+                row = reference[target]
+                pairs.setdefault(row.key, ([], row))[0].append(target)
+    return [(tuple(targets), row) for key, (targets, row) in pairs.items() if key != source.key]
 
 
 def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str]) -> None:
@@ -258,7 +255,5 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         methods = f"there are {', '.join(names)}{did_you_mean(reference, possible)}"
         raise ValueError(f"unknown reference {reference!r}; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
-        others = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
-        raise ValueError(
-            f"the reference {reference!r} does not exist: nothing is tuned for {label.tuned_for}, {others}"
-        )
+        tuned = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
+        raise ValueError(f"the reference {reference!r} does not exist: nothing is tuned for {label.tuned_for}, {tuned}")

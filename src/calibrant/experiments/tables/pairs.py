@@ -1,4 +1,4 @@
-"""Two methods seed by seed, all of them against one, and one method along one of its settings."""
+"""Methods compared seed by seed, with a reference or with each other; and one method over one of its settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from calibrant.experiments.tables.labels import (
     sources,
 )
 
-#: Up to this many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
-#: its permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
+#: Up to this many differences, every assignment of signs is counted: SciPy's exact test does not handle ties, and its
+#: permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
 _ENUMERATED = 14
 #: The fewest seeds for a verdict.
 FEWEST = 3
-#: A difference is beyond chance where Holm's p is below.
+#: A difference is beyond chance if Holm's p is below this.
 LEVEL = 0.05
 
 
@@ -36,7 +36,7 @@ class Paired(NamedTuple):
     """Differences of two methods over the seeds that both have, one minus other.
 
     Attributes:
-        seeds: those that both have.
+        seeds: of both methods.
         mean: of the differences.
         low, high: the 95% t-interval of the mean; NaN for one seed.
         t_p: of the paired t-test, two-sided; NaN for one seed.
@@ -56,8 +56,8 @@ class Paired(NamedTuple):
 
     @property
     def is_testable(self) -> bool:
-        """Whether a t-test says anything: of a few seeds, or of one and the same difference, it does not."""
-        # Equal differences of rounded numbers are equal up to their last digits.
+        """Whether a t-test is meaningful: not for few seeds, nor for equal differences."""
+        # Differences of rounded numbers are equal up to their last digits.
         spread = max(self.differences) - min(self.differences)
         return len(self.differences) >= FEWEST and spread > 1e-9 * max(map(abs, self.differences))
 
@@ -68,8 +68,8 @@ def paired(results: Results, first: str, second: str, column: Column | str) -> P
     Args:
         results: all numbers; those of stage ``"final"`` are compared.
         first: a label, as in `calibrant.experiments.tables`.
-        second: another.
-        column: what to compare.
+        second: another label.
+        column: the metric to compare.
 
     Example:
         >>> from calibrant.experiments.results import Results, ResultRow
@@ -94,7 +94,7 @@ def paired(results: Results, first: str, second: str, column: Column | str) -> P
 
 
 def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
-    """The same for values by seed; None if no seed has both. A difference of infinite values is none."""
+    """The same for values by seed, without infinite ones; None if no seed has both."""
     gaps = {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
     gaps = {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
     if not gaps:
@@ -107,14 +107,14 @@ def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, bett
 
 
 def _t_test(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
-    """The 95% interval of the mean, and the p-value of its being 0."""
+    """The 95% interval of the mean, and the p-value of a mean of 0."""
     if len(d) < 2:
         return math.nan, math.nan, math.nan
     mean = float(d.mean())
     if not d.std():  # the same difference for every seed
         return mean, mean, 0.0 if mean else 1.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that differences are nearly equal, which `is_testable` knows
+        warnings.simplefilter("ignore", RuntimeWarning)  # differences are nearly equal, which `is_testable` checks
         test = stats.ttest_1samp(d, 0.0)
     interval = test.confidence_interval(0.95)
     return float(interval.low), float(interval.high), float(test.pvalue)
@@ -137,8 +137,8 @@ class Against(NamedTuple):
     """A row of a table against the reference.
 
     Attributes:
-        row: its number among the rows.
-        tuned_for: the targets for which it is compared with this row of the reference.
+        row: its position among the rows.
+        tuned_for: the tuning targets of this comparison.
         pair: its differences.
         holm: p of the t-test after Holm's correction over the rows; NaN where there is no test.
         change: ``"better"`` or ``"worse"`` if that is beyond chance, else ``""``.
@@ -155,11 +155,11 @@ def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], colum
     """Every row against the reference's row of the same tuning target, in one column."""
     pairs: list[tuple[int, str, Paired]] = []
     for k, row in enumerate(rows):
-        others = counterparts(row, reference)
-        for targets, other in others:
-            pair = pair_values(row.values(column), other.values(column), better=column.better)
+        base_rows = counterparts(row, reference)
+        for targets, base in base_rows:
+            pair = pair_values(row.values(column), base.values(column), better=column.better)
             if pair is not None:
-                is_whole = len(others) == 1 and set(targets) >= set(row.targets)
+                is_whole = len(base_rows) == 1 and set(targets) >= set(row.targets)
                 pairs.append((k, row.tuned_for if is_whole else enumerate_words(targets), pair))
     corrected = _holm([pair.t_p if pair.is_testable else math.nan for _, _, pair in pairs])
     return [
@@ -169,9 +169,9 @@ def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], colum
 
 
 def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> tuple[dict[int, str], int]:
-    """Which rows are better or worse than the reference beyond chance, and how many tests that rests on.
+    """Which rows are better or worse than the reference beyond chance, and the number of tests.
 
-    A row that several rows of the reference are compared with is marked where all those tests agree.
+    A row that is compared with several rows of the reference is marked if all tests agree.
     """
     if column.better == "none":
         return {}, 0
@@ -184,7 +184,7 @@ def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column:
 
 
 def _holm(values: Sequence[float]) -> list[float]:
-    """Holm's p-values; NaN is no test, and stays NaN."""
+    """p-values after Holm's correction; NaN stands for no test, and stays NaN."""
     order = sorted((p, n) for n, p in enumerate(values) if p == p)
     corrected, largest = [math.nan] * len(values), 0.0
     for rank, (p, n) in enumerate(order):
@@ -209,7 +209,7 @@ def differences(
 ) -> Table:
     """Every method against one, seed by seed: a row per metric and method.
 
-    Where the reference was tuned, a method is compared with what the reference has for the same target.
+    A tuned reference is compared for the same target.
 
     Args:
         results: all numbers; those of stage ``"final"`` are compared.
@@ -248,12 +248,12 @@ def differences(
 
 
 def of_the_same(reference: Mapping[str, RowSource]) -> str:
-    """Words after a reference's name where it is not the same for all targets."""
+    """Follows the reference's name if it differs between targets."""
     return " tuned for the same" if len({source.key for source in reference.values()}) > 1 else ""
 
 
 class Point(NamedTuple):
-    """One point of a curve over a setting: its value, and what the runs with it give."""
+    """One point of a curve over a setting: the value, and the numbers of the runs with it."""
 
     value: Any
     mean: float
@@ -273,15 +273,15 @@ def sensitivity(
     """How a metric depends on one setting of a method (MbLS Fig. 1, ACLS Fig. A).
 
     Runs of the two stages are never mixed, as they are trained on different data; the short runs of successive halving
-    are no part of a curve. Of several runs with the same settings and seed the last counts.
+    are left out. Of several runs with the same settings and seed the last counts.
 
     Args:
         results: all numbers.
         method: its label in the results.
         parameter: name of the setting.
-        column: what to look at.
-        at: values of the other settings; if left out, those of the best mean, so that the curve goes through it.
-        stage: ``"search"`` or ``"final"``; if left out, the one with more values of the setting, and of two the latter.
+        column: the metric.
+        at: values of the other settings; if left out, those of the best mean.
+        stage: ``"search"`` or ``"final"``; if left out, the one with more values of the setting.
 
     Returns:
         Points by value; empty if the method has no such setting, or no numbers in the column.
@@ -291,12 +291,12 @@ def sensitivity(
     stages = {name: _by_settings(rows.where(stage=name), parameter) for name in ("final", "search")}
     groups = stages[stage] if stage else max(stages.values(), key=lambda group: len({value for value, _ in group}))
     points: dict[str, list[Point]] = {}
-    for (value, rest), by_seed in groups.items():
-        if at is not None and any(json.loads(rest).get(name) != setting for name, setting in at.items()):
+    for (value, settings), by_seed in groups.items():
+        if at is not None and any(json.loads(settings).get(name) != setting for name, setting in at.items()):
             continue
         cell = cell_of(by_seed.values())
         if cell is not None:
-            points.setdefault(rest, []).append(Point(json.loads(value), cell.mean, cell.std, cell.runs))
+            points.setdefault(settings, []).append(Point(json.loads(value), cell.mean, cell.std, cell.runs))
     if not points:
         return []
     curve = next(iter(points.values()))
@@ -307,7 +307,7 @@ def sensitivity(
 
 
 def _by_settings(rows: Results, parameter: str) -> dict[tuple[str, str], dict[int, float]]:
-    """Values by seed for each value of the setting and the rest of the settings, both as JSON."""
+    """Values by seed, for each value of the setting and of the other settings, both as JSON."""
     groups: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
         settings = json.loads(row.settings)

@@ -1,7 +1,7 @@
-"""What a comparison found, in a few sentences: the best method by each measure, and whether that is beyond chance.
+"""The verdict of a comparison: the best method by each measure, and whether the difference is beyond chance.
 
-A sentence calls a difference better or worse by the tests that the tables mark (`calibrant.experiments.tables.pairs`),
-and prints a number as the tables print it.
+The sentences use the tests that the tables mark (`calibrant.experiments.tables.pairs`), and print numbers as the tables
+do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from calibrant.experiments.tables.labels import RowSource, counterparts, enumera
 from calibrant.experiments.tables.pairs import FEWEST, LEVEL, marks, of_the_same
 from calibrant.metrics import describe
 
-#: What is spoken of, in this order.
+#: The measures of a verdict, in order.
 MEASURES = ("ece", "accuracy", "aurc")
 _LISTED = 5
 
@@ -25,10 +25,10 @@ class Verdict(NamedTuple):
     """The first sentences of a comparison's page.
 
     Attributes:
-        level: ``"good"`` if a method is better than the reference beyond chance in some measure, ``"info"`` if it was
-            tested and none is, ``"unknown"`` if nothing was tested.
-        headline: the answer in one sentence.
-        text: what every measure says.
+        level: ``"good"`` if a method is better than the reference beyond chance in some measure, ``"info"`` if none is,
+            ``"unknown"`` if nothing was tested.
+        headline: the verdict in one sentence.
+        text: the other measures.
     """
 
     level: str
@@ -46,7 +46,7 @@ class _Measure(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the measure is called in the middle of a sentence."""
+        """The name of the measure within a sentence."""
         label = describe(self.column.metric).label
         return label.lower() if label[1:].islower() else label
 
@@ -69,12 +69,12 @@ class _Measure(NamedTuple):
 
 
 def judge_methods(results: Results, reference: str | None, measures: Sequence[str] = MEASURES) -> Verdict | None:
-    """What the final runs say about every method against the reference.
+    """Judge every method against the reference, by the final runs.
 
     Args:
         results: all numbers.
-        reference: a label that the others are tested against, or None.
-        measures: metrics on the test set to speak of; those without numbers are left out.
+        reference: the label that others are tested against, or None.
+        measures: metrics on the test set; those without numbers are left out.
 
     Returns:
         The verdict, or None if there are no numbers.
@@ -109,8 +109,8 @@ def judge_methods(results: Results, reference: str | None, measures: Sequence[st
         return Verdict("info", headline, f"{_best_words(numbers, names)} {how}")
     spoken = next((k for k, measure in enumerate(numbers) if any(measure.marks.values())), 0)
     level = "good" if any(measure.marked("better") for measure in numbers) else "info"
-    others = [sentence for k, sentence in enumerate(sentences) if k != spoken]
-    return Verdict(level, sentences[spoken], " ".join([*others, how]))
+    further = [sentence for k, sentence in enumerate(sentences) if k != spoken]
+    return Verdict(level, sentences[spoken], " ".join([*further, how]))
 
 
 def _measure(rows: Sequence[RowSource], base: Mapping[str, RowSource], column: Column) -> _Measure:
@@ -120,7 +120,7 @@ def _measure(rows: Sequence[RowSource], base: Mapping[str, RowSource], column: C
 
 
 def _names(rows: Sequence[RowSource]) -> list[str]:
-    """What rows are called: with the tuning target where a method has several rows."""
+    """The names of rows, with the tuning target if a method has several."""
     plain = [row.name for row in rows]
     return [
         f"{row.name} tuned for {row.tuned_for}" if row.targets and plain.count(row.name) > 1 else row.name
@@ -150,7 +150,7 @@ def _extreme(measure: _Measure) -> str:
 
 
 def _best_words(numbers: Sequence[_Measure], names: Sequence[str]) -> str:
-    """The best of every measure by its mean, without any claim."""
+    """The best method of every measure by its mean."""
     parts = [
         f"{_extreme(measure)} {measure.label} {measure.quantity(measure.best[0])} "
         f"({enumerate_words([names[k] for k in measure.best])})"
@@ -162,17 +162,17 @@ def _best_words(numbers: Sequence[_Measure], names: Sequence[str]) -> str:
 def _sentence(
     measure: _Measure, rows: Sequence[RowSource], names: Sequence[str], base: Mapping[str, RowSource], reference: str
 ) -> str:
-    """The best of one measure, whether it is beyond chance, and what else is."""
+    """The best method of one measure, whether it is beyond chance, and which others are."""
     keys = {source.key for source in base.values()}
-    own = [k for k in measure.cells if rows[k].key in keys]
-    best = [k for k in measure.best if k not in own]
+    base_rows = [k for k in measure.cells if rows[k].key in keys]
+    best = [k for k in measure.best if k not in base_rows]
     if len(best) < len(measure.best):  # the reference is among the best
         value, adverb = measure.quantity(measure.best[0]), "lower" if measure.column.better == "low" else "higher"
         first = f"No method has a {adverb} {measure.label} than {reference} ({value})"
         return f"{first}{_others(measure, names, ())}."
     has = "has" if len(best) == 1 else "have"
     ours = enumerate_words([names[k] for k in best])
-    theirs = _value_of_reference(measure, rows, base, best[0], own)
+    theirs = _value_of_reference(measure, rows, base, best[0], base_rows)
     against = f" against {theirs} of {reference}" if theirs else ""
     states = {measure.marks[k] for k in best}
     chance = "which may be chance"
@@ -188,11 +188,11 @@ def _sentence(
 
 
 def _value_of_reference(
-    measure: _Measure, rows: Sequence[RowSource], base: Mapping[str, RowSource], row: int, own: Sequence[int]
+    measure: _Measure, rows: Sequence[RowSource], base: Mapping[str, RowSource], row: int, base_rows: Sequence[int]
 ) -> str:
-    """The number of the row that a row was compared with, if it is one."""
+    """The number of the reference that a row was compared with, if it is a single one."""
     keys = {source.key for _, source in counterparts(rows[row], base)}
-    values = [measure.quantity(k) for k in own if rows[k].key in keys]
+    values = [measure.quantity(k) for k in base_rows if rows[k].key in keys]
     return values[0] if len(values) == 1 else ""
 
 
@@ -200,7 +200,7 @@ def _others(measure: _Measure, names: Sequence[str], spoken: Sequence[int]) -> s
     """Which other methods differ from the reference beyond chance."""
     words = ""
     for change, start in (("better", "also better"), ("worse", "worse")):
-        rest = [names[k] for k in measure.marked(change) if k not in spoken]
+        further = [names[k] for k in measure.marked(change) if k not in spoken]
         start = start if spoken or change == "worse" else "better"
-        words += f"; {start} beyond chance: {listing(rest, _LISTED)}" if rest else ""
+        words += f"; {start} beyond chance: {listing(further, _LISTED)}" if further else ""
     return words
