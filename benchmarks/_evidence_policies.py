@@ -29,7 +29,7 @@ from calibrant.predictions import Digits
 from calibrant.selective import FEWEST_FOR_CHOICE, decision_formula, select
 from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import for_choice
+from calibrant.selective.policy.selection import collect_choice
 from calibrant.selective.split import draws, share_for_choice
 from calibrant.selective.thresholds.risk import abstaining
 from calibrant.selective.thresholds.samples import ScoredSamples, planned_search
@@ -61,7 +61,7 @@ def fit_policies(split: Split) -> dict[float, Rule]:
         return {risk: Policy.fit(predictions, risk, CONFIDENCE) for risk in RISKS}
     share = share_for_choice(len(predictions))
     digits = Digits(int(predictions.num_classes))
-    chosen_on = for_choice(predictions.batches(), 0, share, None, digits)
+    chosen_on = collect_choice(predictions.batches(), 0, share, None, digits)
     selection = select(chosen_on, "logits", quick=True, floor=digits.floor)
     rule = Rule(
         num_classes=int(predictions.num_classes),
