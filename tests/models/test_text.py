@@ -71,3 +71,10 @@ def test_gpcn_freezes_given_vectors_unless_told_otherwise():
     ]:
         with pytest.raises(ValueError, match=words):
             model(texts)
+
+
+def test_word_vectors_start_short_and_padding_is_zero():
+    """Vectors of deviation 1 would hardly change within an epoch of Adam's steps."""
+    weight = build("gpcn", num_classes=20, vocabulary_size=3000).embedding.weight.detach()
+    assert weight[1:].std().item() == pytest.approx(0.1, rel=0.02)
+    assert not weight[0].any()

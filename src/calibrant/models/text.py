@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from calibrant._validation import flag, size
 from calibrant.models.registry import register
 
+SPREAD = 0.1  # of word vectors that start at random
 #: Words that the three convolutions and two max-pools, each of 5, take off a text, and the one that must be left.
 SHORTEST = 21
 
@@ -80,6 +81,8 @@ def gpcn(
         dimensions = values.shape[1]
     elif vocabulary_size is not None:
         embedding = nn.Embedding(size("vocabulary_size", vocabulary_size, 2), size("dimensions", dimensions), 0)
+        # Short vectors: steps of Adam's size hardly change those of deviation 1, which nn.Embedding starts with.
+        embedding.weight.data.mul_(SPREAD)
     elif frozen is not None:
         raise ValueError(f"frozen={frozen} is about an embedding: give vectors or vocabulary_size")
     if embedding is not None:
