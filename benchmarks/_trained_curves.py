@@ -1,7 +1,8 @@
 """Risk against coverage of trained networks: the numbers of a run, and the figure of a study.
 
-A curve is recorded as the risk at forty coverages, by the largest probability and by normalised logits, whose
-normalisation is chosen on the run's validation data. The figure shows its mean over seeds.
+A curve is recorded as the risk at forty coverages, by the largest probability and by normalised logits. The
+normalisation is chosen as for the AURC of the tables: on the run's validation data, or by cross-fitting on a set that
+pools several. The figure shows the mean over seeds.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.experiments import Results
-from calibrant.experiments.results.evaluation import Number
+from calibrant.experiments.results.evaluation import Number, flat
 from calibrant.metrics import risk_at_coverage, top_label
-from calibrant.posthoc import fit_best_norm
+from calibrant.posthoc import crossfit_ranks, fit_best_norm, folds_of, scores_by_reading
 from calibrant.predictions import Predictions
 from calibrant.report.figures import new_axes, save_figure
 from calibrant.report.figures.selective import draw_risk_coverage_by_method
@@ -38,15 +39,18 @@ class Curve(NamedTuple):
     aurc: float
 
 
-def numbers_of(folder: Path, name: str) -> Iterator[Number]:
-    """The curves of a finished run on its predictions of one set."""
-    val, predictions = (Predictions.open(folder / f"{part}.npz") for part in ("val", name))
-    logits, labels = np.asarray(predictions.logits), np.asarray(predictions.labels)
-    confidence, _, correct = top_label(logits, labels)
-    norm = fit_best_norm(np.asarray(val.logits), np.asarray(val.labels))
-    for posthoc, score in {"none": confidence, "logit-norm": norm.score(logits)}.items():
-        for metric, coverage in zip(METRICS, COVERAGES, strict=True):
-            yield Number(name, posthoc, math.nan, metric, float(risk_at_coverage(score, correct, coverage)))
+def numbers_of(folder: Path, name: str, *, is_pooled: bool = False) -> Iterator[Number]:
+    """The curves of a finished run on its predictions of one set, which may pool several."""
+    val, data = (flat(Predictions.open(folder / f"{part}.npz")) for part in ("val", name))
+    plain, _, correct = top_label(data.logits, data.labels)
+    before, after = plain, fit_best_norm(val.logits, val.labels).score(data.logits)
+    if is_pooled:
+        ranked = crossfit_ranks(plain, scores_by_reading(data.logits), correct, folds_of(data.sample))
+        before, after = ranked.plain, ranked.normalised
+    for metric, coverage in zip(METRICS, COVERAGES, strict=True):
+        risks = [float(risk_at_coverage(score, correct, coverage)) for score in (plain, before, after)]
+        yield Number(name, "none", math.nan, metric, risks[0])
+        yield Number(name, "logit-norm", math.nan, metric, risks[0] + risks[2] - risks[1])
 
 
 def draw(results: Results, name: str, path: Path) -> None:

@@ -120,7 +120,7 @@ def stored(study: TrainedStudy, folder: Path, seeds: int, votes: Mapping[str, pe
         if votes is not None:
             more += people.numbers_by(votes, comparison.run_folder(run).path)
         if study.curves:
-            more += curves.numbers_of(comparison.run_folder(run).path, study.curves)
+            more += curves.numbers_of(comparison.run_folder(run).path, study.curves, is_pooled=study.pools_curves)
         tested += Results(
             ResultRow(run.key, run.method, run.label, run.tuned_for, run.stage, run.seed, *number) for number in more
         )

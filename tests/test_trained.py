@@ -245,6 +245,25 @@ def test_curves_by_hand(tmp_path):
         assert values == pytest.approx([max(0, (count - 20) // 2) / count for count in range(1, 41)])
 
 
+def test_curves_of_pooled_sets_choose_the_normalisation_as_their_area_does(tmp_path):
+    """On the validation data the length of the logits is noise, on the pooled ones it tells right from wrong."""
+    rng = np.random.default_rng(0)
+    direction, length = rng.standard_normal((2, 600, 5)), 10.0 ** rng.uniform(-1, 1, (2, 600, 1))
+    direction /= np.linalg.norm(direction, axis=2, keepdims=True)
+    logits = direction * length
+    right = direction[0].max(1) > 0.7, length[1, :, 0] > 1
+    for name, part, correct in zip(("val", "pooled"), logits, right, strict=True):
+        labels = np.where(correct, part.argmax(1), part.argmin(1))
+        Predictions.from_logits(part, labels).save(tmp_path / f"{name}.npz")
+    own, other = (
+        np.mean([n.value for n in curves.numbers_of(tmp_path, "pooled", is_pooled=pooled) if n.posthoc == "logit-norm"])
+        for pooled in (True, False)
+    )
+    confidence, *_ = top_label(logits[1], labels)
+    assert own == pytest.approx(aurc(confidence, right[1]), abs=0.02)  # which normalisation would raise
+    assert other > own + 0.1
+
+
 def test_curves_are_drawn_and_shown(tmp_path):
     write_graded(tmp_path)
     study = STUDIES["cifar10"]
