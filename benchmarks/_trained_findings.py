@@ -36,11 +36,27 @@ least 6.25%, 8.5 times below that of hard labels on images without objects. With
 comes within twice of that floor (11.9%), and ranks those images' classes better than hard labels do (`accuracy,
 context`). The paper's networks have 1,000 classes.
 """,
+    "fashion_mnist": """\
+What was looked into: LR tuned for ECE costs some 0.4 points of accuracy, with an interval on both sides of half a point.
+In the search accuracy falls slowly as alpha rises, and the alpha with the lowest ECE is not the one with the highest
+accuracy.
+""",
+    "pacs": """\
+What was looked into:
+
+- The networks see 1,002 photographs in training. They are right on 70% of other photographs and on 17% to 22% of
+  sketches, of seven classes. Label smoothing is worse than cross-entropy in the mean on all three sets, as SC finds,
+  and ten seeds do not tell it from chance.
+- On photographs and on sketches normalisation raises the AURC. It is chosen on 250 held-out photographs by their AURC,
+  which are too few to choose one of twenty norms by: what wins there by chance loses elsewhere. On both pooled, where
+  it is chosen by cross-fitting on 4,347 images, it does no harm. `calibrant fit` takes a score only if it wins by more
+  than its standard error.
+""",
     "fashion_mnist_cnn": """\
 What was looked into:
 
-- LR's ECE is 1.8 times lower than CE's, not 4 times. Its alpha is 0.1 here for every seed; the paper's factor is that
-  of an alpha searched for ECE, on another network, which `small/fashion_mnist` is to repeat.
+- LR's ECE is 1.8 times lower than CE's, not 4 times. Its alpha is 0.1 here for every seed. With an alpha searched for
+  ECE, as in the paper, and the paper's network, the claim holds (`small/fashion_mnist`, below).
 - ACLS's ECE is not below that of MbLS. Both have a margin of 6, ACLS's for CIFAR-10; no other was tried.
 """,
 }
