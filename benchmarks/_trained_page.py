@@ -44,7 +44,8 @@ of their papers, or those that a search chose on held-out training data: of seed
 reported, or of each seed where training and test data are drawn anew. Intervals are not corrected for the number of
 claims: of a hundred effects of 0, some five get a verdict.
 
-{counts} The reasons, as far as they are known, are below each study's table.
+{counts}
+The reasons, as far as they are known, are below each study's table.
 
 {progress}
 ## Claims
@@ -66,17 +67,25 @@ def page(numbers: Mapping[str, Numbers], seeds: int | None = None) -> str:
     results = {name: own.tested for name, own in numbers.items()}
     judgements = {name: judge(study.claims, results[name]) for name, study in STUDIES.items()}
     begun = [name for name in STUDIES if len(results[name])]
-    verdicts = [judgement.verdict for several in judgements.values() for judgement in several]
-    counts = ", ".join(f"{word} {verdicts.count(word)}" for word in VERDICTS)
+    verdicts = [(own.claim.paper, own.verdict) for several in judgements.values() for own in several]
     top = TOP.format(
         machines="; ".join(dict.fromkeys(machine for own in numbers.values() for machine in own.machines))
         or "none yet",
         search_seed=SEARCH_SEED,
-        counts=f"Of {len(verdicts)} claims: {counts}.",
+        counts=table(["claims of", *VERDICTS, "in all"], _count_rows(verdicts)),
         progress=table(PROGRESS_HEAD, [_progress_row(s, results[s.name], seeds or s.seeds) for s in STUDIES.values()]),
         claims=table(CLAIMS_HEAD, [row for name in begun for row in _rows(judgements[name], name)]),
     )
     return "\n".join([top.rstrip() + "\n", *(_section(study, numbers[study.name]) for study in STUDIES.values())])
+
+
+def _count_rows(verdicts: list[tuple[str, str]]) -> list[list[str]]:
+    """How often each verdict was given, by paper and in all."""
+    counts = []
+    for paper in (*dict.fromkeys(paper for paper, _ in verdicts), "all"):
+        words = [word for name, word in verdicts if paper in (name, "all")]
+        counts.append([paper, *(str(words.count(word)) for word in VERDICTS), str(len(words))])
+    return counts
 
 
 PROGRESS_HEAD = ["study", "recipe", "methods", "seeds planned", "runs done", "CPU minutes of a run, about"]
