@@ -37,9 +37,9 @@ comes within twice of that floor (11.9%), and ranks those images' classes better
 context`). The paper's networks have 1,000 classes.
 """,
     "fashion_mnist": """\
-What was looked into: LR tuned for ECE costs some 0.4 points of accuracy, with an interval on both sides of half a point.
-In the search accuracy falls slowly as alpha rises, and the alpha with the lowest ECE is not the one with the highest
-accuracy.
+What was looked into: LR tuned for ECE costs some 0.4 points of accuracy, with an interval on both sides of half a
+point. In the search accuracy falls slowly as alpha rises, and the alpha with the lowest ECE is not the one with the
+highest accuracy.
 """,
     "pacs": """\
 What was looked into:

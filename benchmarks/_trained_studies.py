@@ -280,8 +280,8 @@ PACS = TrainedStudy(
     "pacs",
     "small/pacs_photo_to_sketch",
     "pacs",
-    "Trained on photographs; tested on other photographs, on sketches, and on both pooled. Seven seeds were added after "
-    "three had left every claim within noise.",
+    "Trained on photographs; tested on other photographs, on sketches, and on both pooled. Seven seeds were added "
+    "after three had left every claim within noise.",
     tuple(
         claim
         for at, where in (("", " on photographs"), ("@sketch", " on sketches"), ("@pooled", " on both pooled"))
