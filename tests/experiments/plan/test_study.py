@@ -8,9 +8,10 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.experiments import Contender, Study, compare
+from calibrant.experiments.comparison.folder import record_data
 from calibrant.experiments.plan.spaces import MOST_COMBINATIONS, draw, grid
 from calibrant.experiments.plan.study import MOST_CANDIDATES, MOST_SEEDS
-from calibrant.training import replace_settings
+from calibrant.training import load_sets, replace_settings
 from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Here, Nobody, study
 
@@ -118,6 +119,19 @@ def test_data_that_changed_in_their_place_are_noticed(images, tmp_path):
     compare(images("ce"), tmp_path / "out", data=str(home), engine=Nobody())  # nothing to compute, nothing to mix
     with pytest.raises(ValueError, match="are different: name another folder"):
         compare(images("ce", "ls"), tmp_path / "out", data=str(home), engine=Nobody())
+
+
+def test_other_seeds_may_draw_other_samples_of_the_same_data(tmp_path):
+    """With ``train_count`` every seed trains on samples of its own, which is no reason to refuse a folder."""
+    home = pictures(tmp_path / "data", ["cat", "dog"])
+    data = {"layout": "image-folder", "hold_out": {"count": 2}, "train_count": 6}
+    recipe = check_recipe(PLAIN | {"data": data, "training": {"epochs": 1, "batch_size": 4}}, "here")
+    records = [
+        record_data(Study(recipe, {"ce": Contender("ce", {})}, (seed,)), tmp_path / "out", str(home)) for seed in (0, 5)
+    ]
+    assert records[0] == records[1]
+    drawn = [load_sets(replace_settings(recipe, {"data.hold_out.seed": seed}), str(home)).train.ids for seed in (0, 5)]
+    assert drawn[0] != drawn[1]
 
 
 def test_runs_with_other_labels_are_not_put_into_one_table(compared):

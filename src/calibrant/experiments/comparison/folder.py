@@ -32,6 +32,7 @@ from calibrant.training import (
     make_fabric,
     prepare_run,
     read_record,
+    replace_settings,
 )
 
 RUNS, STUDY, DATA = "runs", "study.json", "data.json"
@@ -131,6 +132,8 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
                 run.task.rehearse(run)
         if _is_embedded(study.recipe, data):
             continue
+        if recipes[0].data.train_count is not None:  # others of the same samples are drawn for each seed
+            sets = load_sets(replace_settings(recipes[0], {"data.train_count": None}), data)
         record = {"where": where, **_checksum(sets)}
         before = records.setdefault(kind, record)
         if any(before.get(name, record[name]) != record[name] for name in ("checksum", "classes")):
