@@ -50,7 +50,7 @@ more of the held-out training texts.
     "pacs": """\
 What was looked into:
 
-- The networks see 1,002 photographs in training. They are right on 70% of other photographs and on 17% to 22% of
+- The networks see 1,002 photographs in training. They are right on 70% of other photographs and on 19% to 22% of
   sketches, of seven classes. Label smoothing is worse than cross-entropy in the mean on all three sets, as SC finds,
   and ten seeds do not tell it from chance.
 - On photographs and on sketches normalisation raises the AURC. It is chosen on 250 held-out photographs by their AURC,

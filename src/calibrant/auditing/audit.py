@@ -219,12 +219,12 @@ def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predic
     if others and isinstance(predictions, Mapping):
         raise ValueError("audit takes several models as audit(a, b) or by name as audit({...}), got both")
     if isinstance(predictions, Mapping):
-        named = predictions
+        sources = predictions
     elif others:
-        named = {f"model {k}": model for k, model in enumerate((predictions, *others), 1)}
+        sources = {f"model {k}": model for k, model in enumerate((predictions, *others), 1)}
     else:
-        named = {"model": predictions}
-    models = {name: _predictions_of(model) for name, model in named.items()}
+        sources = {"model": predictions}
+    models = {name: _predictions_of(model) for name, model in sources.items()}
     if not all(isinstance(model, Predictions) for model in models.values()):
         kind = type(predictions).__name__
         raise ValueError(

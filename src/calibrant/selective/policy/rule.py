@@ -211,7 +211,7 @@ class Rule:
 
         Empty where that is wrong in over half of the samples, and no rival to anything.
         """
-        majority, seen = self.evidence.get("majority") or {}, self.threshold.risk.value
+        majority, risk = self.evidence.get("majority") or {}, self.threshold.risk.value
         error, label = majority.get("error"), majority.get("class")
         if self.abstains or self.promise.of != "risk":
             return ""
@@ -227,8 +227,8 @@ class Rule:
         if self.promised is not None and self.promised >= error:
             worth = f"The promise of at most {allowed(self.promised)} is no better"
             return f"Warning: {text} {worth}: ask for a target risk below that error."
-        if seen >= error:
-            return f"Warning: {text} The policy's answers are wrong no less often, {percent(seen)}."
+        if risk >= error:
+            return f"Warning: {text} The policy's answers are wrong no less often, {percent(risk)}."
         return text
 
 
