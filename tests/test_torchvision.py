@@ -209,7 +209,8 @@ for line in sys.stdin:
             print(traceback.format_exc())
         print(flush=True)
         os._exit(0)
-    os.waitpid(child, 0)
+    if os.waitpid(child, 0)[1]:
+        print('the program crashed\\n', flush=True)
 """
 
 
@@ -224,7 +225,11 @@ def run() -> Iterator[Callable[..., str]]:
         def call(code: str, *, path: Path | None = None) -> str:
             process.stdin.write(json.dumps([code, [] if path is None else [str(path)]]) + "\n")
             process.stdin.flush()
-            return "".join(iter(process.stdout.readline, "\n")).strip()
+            lines = []
+            while (line := process.stdout.readline()) != "\n":
+                assert line, "the fresh interpreter has ended"
+                lines.append(line)
+            return "".join(lines).strip()
 
         yield call
         process.stdin.close()

@@ -18,6 +18,25 @@ class SharedFixtureScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid):
         return group_of(self.config.rootpath, nodeid.partition("::")[0]) or nodeid
 
+    def schedule(self):
+        super().schedule()
+        for node in self.nodes:  # a process begins a test when it knows of the next one
+            self._reschedule(node)
+
+    def remove_node(self, node):
+        """Take the tests that a process leaves; if it crashed, the one that it ran, which is not run again.
+
+        xdist alone gives the crashing test to the next process, and groups that are finished too: then processes wait
+        for tests that never come.
+        """
+        work = self.assigned_work[node]
+        crashed = next((test for group in work.values() for test, done in group.items() if not done), None)
+        if crashed is not None:
+            work[self._split_scope(crashed)][crashed] = True
+        self.assigned_work[node] = {name: group for name, group in work.items() if not all(group.values())}
+        super().remove_node(node)
+        return crashed
+
 
 @functools.cache
 def group_of(root, file):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Policy, Predictions
 from calibrant.experiments.demo import demo
@@ -16,7 +17,14 @@ def small_demo(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_QUICK", {"epochs": 4, "train": 400, "validation": 1500, "test": 300})
         patch.setattr(demo, "RISK", 0.5)
-        yield folder, demo.run_demo(folder, seed=3, quick=True, progress=lambda *stage: stages.append(stage)), stages
+        threads = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            result = demo.run_demo(folder, seed=3, quick=True, progress=lambda *stage: stages.append(stage))
+            assert torch.get_num_threads() == 2, "the demonstration leaves the threads as they were"
+        finally:
+            torch.set_num_threads(threads)
+        yield folder, result, stages
 
 
 def test_the_story_is_that_of_the_files(small_demo):
@@ -34,6 +42,11 @@ def test_the_story_is_that_of_the_files(small_demo):
     assert story["all_wrong"] == pytest.approx((~right).mean())
     assert story["exported"] == 1
     assert f"claims {story['claims']:.2%} and is right {story['right']:.2%}" in result.document["headline"]
+
+
+def test_numbers_do_not_depend_on_the_number_of_cores(small_demo):
+    folder, *_ = small_demo
+    assert json.loads((folder / "run" / "environment.json").read_text())["threads"] == 1
 
 
 def test_pictures_are_the_first_of_the_test_set(small_demo):

@@ -7,16 +7,18 @@ on other machines and for other seeds; `benchmarks/demo.py` counts in how many.
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import io
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict
 
 from calibrant._files import PART, check_output, remove_leftovers, write_json
@@ -116,7 +118,8 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
     folder, stages = Path(folder), _WholeProgress(progress)
     _claim(folder, seed, quick)
     stages("drawing pictures")
-    train(demo_recipe(seed, quick), folder / RUN, resume=True, event_log=stages.log)
+    with _one_thread():
+        train(demo_recipe(seed, quick), folder / RUN, resume=True, event_log=stages.log)
     test, validation = (Predictions.open(folder / file) for file in (TEST, VALIDATION))
     stages("fitting a policy")
     policy = Policy.fit(validation, target_risk=RISK, confidence=CONFIDENCE)
@@ -133,6 +136,20 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
     write_demonstration(folder / PAGE, document)
     stages("done")
     return Demo(folder / PAGE, document, report, policy)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread of PyTorch: the numbers do not depend on the number of cores.
+
+    So small a network is trained no faster by two, and on a machine with other work many times more slowly.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _DemoRecord(BaseModel):
