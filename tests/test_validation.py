@@ -9,22 +9,25 @@ from calibrant import _validation as check
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: check.choice("mode", "x", ("a", "b")), "mode must be one of 'a', 'b', got 'x'"),
-        (lambda: check.flag("quiet", 1), "quiet must be True or False, got 1"),
-        (lambda: check.at_least("alpha", -1, 0.0), "alpha must be finite and at least 0, got -1"),
-        (lambda: check.at_least("alpha", float("inf"), 0.0), "alpha must be finite and at least 0, got inf"),
-        (lambda: check.at_least("alpha", True, 0.0), "alpha must be a number, got True"),
-        (lambda: check.whole("bins", 2.5, 1), "bins must be a whole number of at least 1, got 2.5"),
-        (lambda: check.whole("bins", 11, 1, 10), "bins must be a whole number of at most 10, got 11"),
-        (lambda: check.number_in("risk", 0, 0, 1, open_low=True), "risk must be a number above 0 and at most 1, got 0"),
-        (lambda: check.real("score", ["a"]), "score must be real numbers, got <U1"),
-        (lambda: check.real("score", []), r"score must not be empty, got shape \[0\]"),
-        (lambda: check.truth([0, 2]), "correct must be True and False or 1 and 0, got 2 in row 1"),
+        (lambda: check.check_choice("mode", "x", ("a", "b")), "mode must be one of 'a', 'b', got 'x'"),
+        (lambda: check.check_flag("quiet", 1), "quiet must be True or False, got 1"),
+        (lambda: check.check_number("alpha", -1, 0.0), "alpha must be finite and at least 0, got -1"),
+        (lambda: check.check_number("alpha", float("inf"), 0.0), "alpha must be finite and at least 0, got inf"),
+        (lambda: check.check_number("alpha", True, 0.0), "alpha must be a number, got True"),
+        (lambda: check.check_integer("bins", 2.5, 1), "bins must be a whole number of at least 1, got 2.5"),
+        (lambda: check.check_integer("bins", 11, 1, 10), "bins must be a whole number of at most 10, got 11"),
         (
-            lambda: check.within("c", np.array([[0.5], [1.5]]), 0.0, 1.0),
+            lambda: check.check_number("risk", 0, 0, 1, open_low=True),
+            "risk must be a number above 0 and at most 1, got 0",
+        ),
+        (lambda: check.check_numbers("score", ["a"]), "score must be real numbers, got <U1"),
+        (lambda: check.check_numbers("score", []), r"score must not be empty, got shape \[0\]"),
+        (lambda: check.check_correct([0, 2]), "correct must be True and False or 1 and 0, got 2 in row 1"),
+        (
+            lambda: check.check_within("c", np.array([[0.5], [1.5]]), 0.0, 1.0),
             r"c must be between 0 and 1, got 1.5 at position \[1, 0\]",
         ),
-        (lambda: check.judged([0.1, 0.2], [True]), r"correct must have the shape of score \[2\], got \[1\]"),
+        (lambda: check.check_scores([0.1, 0.2], [True]), r"correct must have the shape of score \[2\], got \[1\]"),
     ],
 )
 def test_refusals(call, message):
@@ -33,9 +36,9 @@ def test_refusals(call, message):
 
 
 def test_what_passes_comes_back_as_asked():
-    assert check.at_least("alpha", np.float32(0.5), 0.0) == 0.5
-    assert check.whole("bins", np.int64(3), 1) == 3
-    numbers, right = check.judged([[0.1, 0.9]], [[0, 1]], name="confidence")
+    assert check.check_number("alpha", np.float32(0.5), 0.0) == 0.5
+    assert check.check_integer("bins", np.int64(3), 1) == 3
+    numbers, right = check.check_scores([[0.1, 0.9]], [[0, 1]], name="confidence")
     assert numbers.values.shape == right.shape == (2,)
     assert right.dtype == bool
 

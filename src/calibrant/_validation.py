@@ -27,33 +27,48 @@ LARGEST_LOGIT = 1e100  # the squares of larger ones are not finite in float64
 _LARGEST = sys.float_info.max
 
 
-def choice(name: str, value: Any, options: Collection[Any]) -> Any:
+def check_choice(name: str, value: Any, options: Collection[Any]) -> Any:
     """``value`` if it is one of ``options``."""
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {short(value)}")
     return value
 
 
-def flag(name: str, value: bool) -> bool:
+def check_flag(name: str, value: bool) -> bool:
     """``value`` if it is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {short(value)}")
     return value
 
 
-def at_least(name: str, value: float, low: float, at_most: float = math.inf) -> float:
-    """``value`` if it is a finite number from ``low`` to ``at_most``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} must be a number, got {short(value)}")
+def check_number(
+    name: str, value: float, low: float, high: float = math.inf, *, open_low: bool = False, open_high: bool = False
+) -> float:
+    """``value`` if it is a finite number from ``low`` to ``high``; an end that is open is left out."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if isinstance(value, np.generic):  # float32 cannot be compared with the largest float64
         value = value.item()
-    if not low <= value <= at_most or value > _LARGEST:
-        bounds = f"finite and at least {low:g}" if at_most == math.inf else f"between {low:g} and {at_most:g}"
-        raise ValueError(f"{name} must be {bounds}, got {short(value)}")
-    return float(value)
+    is_left_out = is_number and ((open_low and value == low) or (open_high and value == high))
+    if is_number and not is_left_out and low <= value <= min(high, _LARGEST):
+        return float(value)
+    if not is_number and high == math.inf:
+        requirement = "a number"
+    elif high == math.inf:
+        requirement = f"finite and {'above' if open_low else 'at least'} {low:g}"
+    elif open_low or open_high:
+        start, end = "above" if open_low else "of at least", "below" if open_high else "at most"
+        requirement = f"a number {start} {low:g} and {end} {high:g}"
+    else:
+        requirement = f"a number between {low:g} and {high:g}"
+    raise ValueError(f"{name} must be {requirement}, got {short(value)}")
 
 
-def whole(name: str, value: int, low: int, high: int | None = None) -> int:
+def check_rate(name: str, value: float) -> float:
+    """A number from 0 up to, but not including, 1: the rate of a dropout."""
+    return check_number(name, value, 0, 1, open_high=True)
+
+
+def check_integer(name: str, value: int, low: int, high: int | None = None) -> int:
     """A whole number of at least ``low``, and of at most ``high`` if that is given."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {short(value)}")
@@ -63,25 +78,9 @@ def whole(name: str, value: int, low: int, high: int | None = None) -> int:
     return int(value)
 
 
-def size(name: str, value: int, low: int = 1) -> int:
+def check_size(name: str, value: int, low: int = 1) -> int:
     """A whole number from ``low`` to a billion: a width, a number of classes, pixels."""
-    return whole(name, value, low, LARGEST_SIZE)
-
-
-def below_one(name: str, value: float) -> float:
-    """A number from 0 up to, but not including, 1: a rate of dropout."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {short(value)}")
-    return float(value)
-
-
-def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
-    """A number from ``low`` to ``high``; with ``open_low`` the lower end is left out."""
-    real_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real_number or not low <= value <= high or (open_low and value == low):
-        requirement = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be a number {requirement}, got {value!r}")
-    return float(value)
+    return check_integer(name, value, low, LARGEST_SIZE)
 
 
 def short(value: object, most: int = 60) -> str:
@@ -146,19 +145,19 @@ class Numbers(NamedTuple):
     precision: Precision
 
 
-def judged(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tuple[Numbers, Bools]:
+def check_scores(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tuple[Numbers, Bools]:
     """Scores and whether each prediction is right, both flattened to ``[N]``; a ``confidence`` must lie in 0..1."""
-    numbers_, right = real(name, score), truth(correct)
+    numbers_, right = check_numbers(name, score), check_correct(correct)
     if right.shape != numbers_.values.shape:
         requirement = f"the shape of {name} {list(numbers_.values.shape)}"
         raise ValueError(f"correct must have {requirement}, got {list(right.shape)}")
-    within(name, numbers_.values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
+    check_within(name, numbers_.values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
     return Numbers(numbers_.values.reshape(-1), numbers_.precision), right.reshape(-1)
 
 
-def real(name: str, x: ArrayLike) -> Numbers:
+def check_numbers(name: str, x: ArrayLike) -> Numbers:
     """An array of real numbers that is not empty, without a copy where its type allows it."""
-    array, precision = host(name, x)
+    array, precision = as_host_array(name, x)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be real numbers, got {array.dtype} {list(array.shape)}")
     if not array.size:
@@ -167,9 +166,9 @@ def real(name: str, x: ArrayLike) -> Numbers:
     return Numbers(array.astype(np.float32 if single else np.float64, copy=False), precision)
 
 
-def truth(correct: ArrayLike, *, name: str = "correct") -> Bools:
+def check_correct(correct: ArrayLike, *, name: str = "correct") -> Bools:
     """True and False, from bool or from numbers that are 0 or 1."""
-    array, _ = host(name, correct)
+    array, _ = as_host_array(name, correct)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
     if not array.size:
@@ -182,7 +181,7 @@ def truth(correct: ArrayLike, *, name: str = "correct") -> Bools:
     return right
 
 
-def within(name: str, values: Floats, low: float, high: float, requirement: str | None = None) -> None:
+def check_within(name: str, values: Floats, low: float, high: float, requirement: str | None = None) -> None:
     """Raise unless every value is a number from ``low`` to ``high`` and finite; the first one that is not is named."""
     # NaN survives min and max, and two reductions allocate nothing.
     smallest, largest = float(values.min()), float(values.max())
@@ -203,7 +202,7 @@ def _refuse(name: str, requirement: str, values: npt.NDArray[Any], bad: npt.NDAr
     raise ValueError(f"{name} must be {requirement}, got {values.reshape(-1)[first]} {position(first, values.shape)}")
 
 
-def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
+def as_host_array(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
     """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy does not have, as float32."""
     array, _ = as_numpy(name, x)
     return array, precision_of(x if hasattr(x, "dtype") else array)

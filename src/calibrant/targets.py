@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import number_in, whole
+from calibrant._validation import check_integer, check_number
 from calibrant.data import Boxes, Mixed, View, objectness
 
 __all__ = ["adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets"]
@@ -46,8 +46,8 @@ def uniform_targets(number: int, num_classes: int, *, device: torch.device | Non
         >>> uniform_targets(2, 4).tolist()
         [[0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]
     """
-    whole("number", number, 0)
-    return torch.full((number, whole("num_classes", num_classes, 1)), 1.0 / num_classes, device=device)
+    check_integer("number", number, 0)
+    return torch.full((number, check_integer("num_classes", num_classes, 1)), 1.0 / num_classes, device=device)
 
 
 def adaptive_targets(
@@ -84,7 +84,7 @@ def adaptive_targets(
         [ALS], Eq. 5.
     """
     y = _labels(labels, num_classes)
-    number_in("beta", beta, 0, 1)
+    check_number("beta", beta, 0, 1)
     if dtype is None:
         floating = isinstance(objectness, Tensor) and objectness.is_floating_point()
         dtype = objectness.dtype if floating else torch.float32
@@ -108,7 +108,7 @@ def _labels(labels: Any, num_classes: int) -> Tensor:
     y = torch.as_tensor(labels)
     if y.ndim != 1 or (y.numel() and (y.is_floating_point() or y.dtype == torch.bool)):
         raise ValueError(f"labels must be integers [N], got {y.dtype} of shape {list(y.shape)}")
-    whole("num_classes", num_classes, 2)
+    check_integer("num_classes", num_classes, 2)
     if y.numel() and not (y.min() >= -1 and y.max() < num_classes):
         raise ValueError(f"labels must be in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}")
     return y.long()

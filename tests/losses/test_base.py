@@ -10,7 +10,7 @@ from tests.helpers.loss_cases import batch, gradient
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: L.LabelSmoothing(1.5), "alpha must be between 0 and 1, got 1.5"),
+        (lambda: L.LabelSmoothing(1.5), "alpha must be a number between 0 and 1, got 1.5"),
         (lambda: L.Focal(-1.0), "gamma must be finite and at least 0, got -1.0"),
         (lambda: L.ACLS(variant="papr"), "variant must be one of 'released', 'paper', got 'papr'"),
         (lambda: L.ACLS(gradient="eq12"), "gradient='eq12' is the printed gradient: it goes with variant='paper'"),

@@ -85,5 +85,5 @@ def test_ranking_losses_without_history_are_cross_entropy_and_ask_for_ids_with_o
 
 def test_a_history_is_bounded_before_memory_is_taken():
     for many in (10**8 + 1, 10**12, 1e18):
-        with pytest.raises(ValueError, match="num_samples must be between 0 and 1e"):
+        with pytest.raises(ValueError, match="num_samples must be a number between 0 and 1e"):
             CRL(num_samples=many)

@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant.models import Architecture, build, describe, names
-from calibrant.models.registry import check_size, physical_memory
+from calibrant.models.registry import check_memory, physical_memory
 from tests.helpers.networks import CLASSIFIERS, SEGMENTATION, count, on_meta
 
 _torchvision.ensure()
@@ -136,7 +136,7 @@ def test_gradients_reach_every_parameter(name, options, size):
         ("mlp", {"input_size": (3, 0)}, "input_size must be a whole number of at least 1, got 0"),
         ("resnet20", {"shortcut": "B"}, "shortcut must be one of 'pad', 'project', got 'B'"),
         ("vit_s_16", {"image_size": 100}, "multiple of the patches' 16 pixels, got 100"),
-        ("vit_s_16", {"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ("vit_s_16", {"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
         ("fasterrcnn_resnet50_fpn", {"trainable_layers": 6}, "trainable_layers must .* of at most 5, got 6"),
     ],
 )
@@ -174,15 +174,15 @@ def test_what_does_not_fit_into_memory_is_refused(name, options, words):
 
 def test_the_bound_is_the_memory_of_this_machine(monkeypatch):
     monkeypatch.setattr("calibrant.models.registry.physical_memory", lambda: 8 * 25)
-    check_size("linear", lambda: torch.nn.Linear(4, 5))  # 25 parameters
+    check_memory("linear", lambda: torch.nn.Linear(4, 5))  # 25 parameters
     with pytest.raises(ValueError, match="its 30 parameters"):
-        check_size("linear", lambda: torch.nn.Linear(5, 5))
+        check_memory("linear", lambda: torch.nn.Linear(5, 5))
     assert physical_memory() > 2**28
 
 
 def test_looking_at_the_size_draws_no_random_numbers():
     torch.manual_seed(3)
-    check_size("mlp", lambda: torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Dropout(0.5)))
+    check_memory("mlp", lambda: torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Dropout(0.5)))
     drawn = torch.rand(3)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
-from calibrant._validation import Bools, Ints, within
+from calibrant._validation import Bools, Ints, check_within
 from calibrant.metrics import (
     BASE,
     BINS,
@@ -301,7 +301,7 @@ class ObjectSizes:
     def add(self, objectness: npt.ArrayLike, confidence: Doubles, correct: npt.NDArray[np.bool_] | None = None) -> None:
         """Add samples; without ``correct`` accuracies are unknown."""
         share = np.asarray(objectness, np.float64)
-        within("objectness", share, 0.0, 1.0)
+        check_within("objectness", share, 0.0, 1.0)
         bins = len(self.counts)
         at = np.minimum((share * bins).astype(np.int64), bins - 1)
         self.counts += np.bincount(at, minlength=bins)

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from calibrant._validation import choice
+from calibrant._validation import check_choice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -219,7 +219,7 @@ def objectness(
 
 
 def _covered_area(corners: Floats, counts: Integers, crops: Floats, sizes: Floats, reading: Reading) -> Floats:
-    choice("reading", reading, ("union", "single"))
+    check_choice("reading", reading, ("union", "single"))
     low = np.maximum(crops[:, :2], 0.0)
     high = np.maximum(np.minimum(crops[:, 2:], sizes), low)  # a crop beside the image shows nothing of it
     owners = np.repeat(np.arange(len(counts)), counts)

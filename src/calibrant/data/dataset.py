@@ -16,7 +16,7 @@ import numpy as np
 import torch.utils.data
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant._validation import choice, printable
+from calibrant._validation import check_choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
 from calibrant.data.sources import Inputs, Joined, Kind, join
 
@@ -87,7 +87,7 @@ class Findings:
     """Collects a reader's findings; with ``on_error="raise"`` the first sample to be skipped is an error."""
 
     def __init__(self, on_error: OnError = "raise"):
-        self.on_error = choice("on_error", on_error, ("raise", "skip"))
+        self.on_error = check_choice("on_error", on_error, ("raise", "skip"))
         self._times: Counter[tuple[bool, str]] = Counter()  # by whether it was skipped, and the kind
         self._places: dict[tuple[bool, str], list[str]] = {}
 

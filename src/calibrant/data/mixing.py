@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._validation import number_in, whole
+from calibrant._validation import check_integer, check_number
 from calibrant.data.boxes import Boxes
 from calibrant.data.rendering import objectness_of
 from calibrant.data.transforms import View
@@ -102,7 +102,7 @@ class CutMix(_Settings):
     """
 
     def __init__(self, alpha: float = 1.0, probability: float = 1.0):
-        self.alpha, self.probability = _positive("alpha", alpha), number_in("probability", probability, 0, 1)
+        self.alpha, self.probability = _positive("alpha", alpha), check_number("probability", probability, 0, 1)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
@@ -198,7 +198,7 @@ class Cutout(_Settings):
     """
 
     def __init__(self, size: int, value: float = 0.0):
-        self.size, self.value = whole("size", size, 1), value
+        self.size, self.value = check_integer("size", size, 1), value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
@@ -231,7 +231,7 @@ class RandomErasing(_Settings):
             raise ValueError(f"RandomErasing takes a rising scale between 0 and 1, got {scale}")
         if not 0.0 < ratio[0] <= ratio[1]:
             raise ValueError(f"RandomErasing takes a rising ratio above 0, got {ratio}")
-        self.probability = number_in("probability", probability, 0, 1)
+        self.probability = check_number("probability", probability, 0, 1)
         self.scale, self.ratio, self.value = scale, ratio, value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:

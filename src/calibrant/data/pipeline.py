@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from calibrant._validation import choice, number_in
+from calibrant._validation import check_choice, check_number
 from calibrant.data import rendering
 from calibrant.data.batches import Batch, Batches
 from calibrant.data.boxes import Boxes, Reading
@@ -85,10 +85,10 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         on_error: OnError = "raise",
         filled_up: bool = False,
     ):
-        number_in("context_rate", context_rate, 0, 1)
-        choice("resampling", resampling, _FILTERS)
-        choice("channels", channels, (1, 3))
-        choice("on_error", on_error, ("raise", "skip"))
+        check_number("context_rate", context_rate, 0, 1)
+        check_choice("resampling", resampling, _FILTERS)
+        check_choice("channels", channels, (1, 3))
+        check_choice("on_error", on_error, ("raise", "skip"))
         if context_rate > 0 and dataset.boxes is None:
             raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none")
         if isinstance(padding, str) and padding != "edge":

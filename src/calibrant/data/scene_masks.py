@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant._validation import choice
+from calibrant._validation import check_choice
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.drawing import CLASSES
 from calibrant.data.scenes import Shift, draw
@@ -35,7 +35,7 @@ def scene_masks(
         >>> data.classes[:3], data.ignore_index, data.masks[0].size
         (('background', 'star', 'flower'), 255, (32, 32))
     """
-    choice("families", families, (2, 4, 8, 16))
+    check_choice("families", families, (2, 4, 8, 16))
     pictures = draw(
         split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size, masks=True
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrant._validation import whole
+from calibrant._validation import check_integer
 from calibrant.data.drawing import Doubles
 
 
@@ -64,6 +64,6 @@ def true_calibration_error(
         raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
     if not ((sure >= 0) & (sure <= 1)).all():
         raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
-    edges = np.arange(1, whole("bins", bins, 1)) / bins
+    edges = np.arange(1, check_integer("bins", bins, 1)) / bins
     gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
     return float(np.abs(gaps).sum() / len(sure))

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._validation import choice, number_in, whole
+from calibrant._validation import check_choice, check_integer, check_number
 from calibrant.data import drawing as drawing
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import Dataset
@@ -334,13 +334,13 @@ def _dress(kind: Ints, u: Doubles) -> Doubles:
 
 def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambiguous: Any, size: Any) -> int:
     """The number of samples, if all arguments are such that scenes can be drawn."""
-    choice("split", split, list(SAMPLES))  # not the mapping: what cannot be hashed is refused like the rest
-    choice("shift", shift, (None, "texture", "sketch"))
-    samples = whole("samples", SAMPLES[split] if samples is None else samples, 1)
-    whole("seed", seed, 0)
-    whole("size", size, 16)
-    number_in("context", context, 0, 1)
-    number_in("ambiguous", ambiguous, 0, 1)
+    check_choice("split", split, list(SAMPLES))  # not the mapping: what cannot be hashed is refused like the rest
+    check_choice("shift", shift, (None, "texture", "sketch"))
+    samples = check_integer("samples", SAMPLES[split] if samples is None else samples, 1)
+    check_integer("seed", seed, 0)
+    check_integer("size", size, 16)
+    check_number("context", context, 0, 1)
+    check_number("ambiguous", ambiguous, 0, 1)
     if samples * size * size > MAX_PIXELS:
         raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
     return samples

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._files import parse_json
-from calibrant._validation import whole
+from calibrant._validation import check_integer
 from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import open_file
@@ -102,7 +102,7 @@ class Vocabulary:
                 words, and pads in front, as Keras' pad_sequences.
             unknown: Words outside the vocabulary become ``<unk>`` with ``"token"``, and are left out with ``"drop"``.
         """
-        result = np.zeros(whole("length", length, 1), dtype=np.int64)
+        result = np.zeros(check_integer("length", length, 1), dtype=np.int64)
         ids = [self.index.get(word, 1) for word in tokens(text)]
         if unknown == "drop":
             ids = [index for index in ids if index != 1]

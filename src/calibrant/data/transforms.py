@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant._validation import choice, number_in, whole
+from calibrant._validation import check_choice, check_integer, check_number
 
 #: The side that a `Resize` to one number sets.
 Side = Literal["shorter", "longer"]
@@ -146,7 +146,7 @@ class Resize:
     most: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        choice("side", self.side, get_args(Side))
+        check_choice("side", self.side, get_args(Side))
         if self.most is not None and (not isinstance(self.size, int) or self.side != "shorter" or self.most < 1):
             raise ValueError(f"Resize takes most, at least 1, with the length of the shorter side, got {self.most}")
         if not isinstance(self.size, int):
@@ -179,7 +179,7 @@ class Pad:
     pixels: int
 
     def __post_init__(self) -> None:
-        whole("pixels", self.pixels, 0)
+        check_integer("pixels", self.pixels, 0)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -223,7 +223,7 @@ class RandomCrop(_Sized):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("padding", self.padding, 0)
+        check_integer("padding", self.padding, 0)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -275,7 +275,7 @@ class RandomFlip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        number_in("probability", self.probability, 0, 1)
+        check_number("probability", self.probability, 0, 1)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -317,7 +317,7 @@ class ColourJitter:
     def __init__(self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0):
         self.amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
         for name, amount in self.amounts.items():
-            number_in(name, amount, 0, 0.5 if name == "hue" else 1)
+            check_number(name, amount, 0, 0.5 if name == "hue" else 1)
 
     def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
         """Change one uint8 image [C, H, W]."""

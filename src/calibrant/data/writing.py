@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import choice, printable
+from calibrant._validation import check_choice, printable
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import MAX_TEXT, UnreadableError, inside
 from calibrant.data.readers._folder import check_image
@@ -157,7 +157,7 @@ def check_folder(folder: Path, image_format: str = "png") -> Description | None:
     Returns:
         The description of the data set that is there, if there is one.
     """
-    choice("image_format", image_format, get_args(ImageFormat))
+    check_choice("image_format", image_format, get_args(ImageFormat))
     check_output(folder, folder=True)
     path = folder / DESCRIPTION
     if path.exists():

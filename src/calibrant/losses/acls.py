@@ -42,7 +42,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Terms
 from calibrant.losses.crl import out_of_order
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
@@ -112,16 +112,16 @@ class ACLS(RankingLoss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.margin = at_least("margin", margin, 0.0)
-        self.lambda1 = at_least("lambda1", lambda1, 0.0)
-        self.lambda2 = at_least("lambda2", lambda2, 0.0)
-        self.variant = choice("variant", variant, ("released", "paper"))
-        self.gradient = choice("gradient", gradient, ("eq13", "eq12"))
+        self.margin = check_number("margin", margin, 0.0)
+        self.lambda1 = check_number("lambda1", lambda1, 0.0)
+        self.lambda2 = check_number("lambda2", lambda2, 0.0)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
+        self.gradient = check_choice("gradient", gradient, ("eq13", "eq12"))
         if gradient == "eq12" and variant == "released":
             raise ValueError("gradient='eq12' is the printed gradient: it goes with variant='paper'")
-        self.smoothing = choice("smoothing", smoothing, ("adaptive", "constant"))
-        self.indicator = choice("indicator", indicator, ("margin", "none", "ranking"))
-        self.num_samples = int(at_least("num_samples", num_samples, 0, MOST_SAMPLES))
+        self.smoothing = check_choice("smoothing", smoothing, ("adaptive", "constant"))
+        self.indicator = check_choice("indicator", indicator, ("margin", "none", "ranking"))
+        self.num_samples = int(check_number("num_samples", num_samples, 0, MOST_SAMPLES))
         self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
 
     def formula(self, z: Tensor, t: Target) -> Terms:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from calibrant._validation import choice
+from calibrant._validation import check_choice
 from calibrant.losses.registry import COMMON, Method
 from calibrant.losses.target import (
     Target,
@@ -67,7 +67,7 @@ class Loss(nn.Module):
         super().__init__()
         self.register_buffer("weight", None if weight is None else class_weights(weight))
         self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction: str = choice("reduction", reduction, REDUCTIONS)
+        self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
 
     # ------------------------------------------------------------------ what a method writes
 

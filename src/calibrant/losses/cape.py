@@ -52,7 +52,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._validation import at_least, choice, whole
+from calibrant._validation import check_choice, check_integer, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.history import MOST_SAMPLES, checked_ids
 from calibrant.losses.numerics import cross_entropy, first_maximum, label_log_odds, nll, set_at, softmax
@@ -176,14 +176,14 @@ class CaPE(Loss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.strength = at_least("strength", strength, 0.0, 1.0)
-        self.form = choice("form", form, ("bin", "kernel"))
-        self.bins = whole("bins", bins, 1, MOST)
-        self.bandwidth = at_least("bandwidth", bandwidth, 1e-6, 1e6)
-        self.window = whole("window", window, 1, MOST_SAMPLES)
-        self.start = whole("start", start, 1, MOST)
-        self.period = whole("period", period, 1, MOST)
-        self.num_samples = whole("num_samples", num_samples, 0, MOST_SAMPLES)
+        self.strength = check_number("strength", strength, 0.0, 1.0)
+        self.form = check_choice("form", form, ("bin", "kernel"))
+        self.bins = check_integer("bins", bins, 1, MOST)
+        self.bandwidth = check_number("bandwidth", bandwidth, 1e-6, 1e6)
+        self.window = check_integer("window", window, 1, MOST_SAMPLES)
+        self.start = check_integer("start", start, 1, MOST)
+        self.period = check_integer("period", period, 1, MOST)
+        self.num_samples = check_integer("num_samples", num_samples, 0, MOST_SAMPLES)
         self.memory = ConfidenceMemory(self.num_samples)
 
     def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:

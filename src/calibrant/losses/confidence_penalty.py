@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax
 from calibrant.losses.registry import register
@@ -66,8 +66,8 @@ class ConfidencePenalty(Loss):
 
     def __init__(self, strength: float = 0.1, variant: Literal["paper", "released", "lr"] = "paper", **common: Any):
         super().__init__(**common)
-        self.strength = at_least("strength", strength, 0.0)
-        self.variant = choice("variant", variant, ("paper", "released", "lr"))
+        self.strength = check_number("strength", strength, 0.0)
+        self.variant = check_choice("variant", variant, ("paper", "released", "lr"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Cross-entropy, and minus the weighted entropy."""

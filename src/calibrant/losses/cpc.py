@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax, subtract_at
 from calibrant.losses.registry import register
@@ -91,9 +91,9 @@ class CPC(Loss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.lambda1 = at_least("lambda1", lambda1, 0.0)
-        self.lambda2 = at_least("lambda2", lambda2, 0.0)
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.lambda1 = check_number("lambda1", lambda1, 0.0)
+        self.lambda2 = check_number("lambda2", lambda2, 0.0)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """ACLS supplement Eq. 2-4."""

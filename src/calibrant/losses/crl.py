@@ -40,7 +40,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Terms
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import (
@@ -116,12 +116,12 @@ class CRL(RankingLoss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.strength = at_least("strength", strength, 0.0)
-        self.score = choice("score", score, ("msp", "entropy", "margin"))
-        self.indicator = choice("indicator", indicator, ("ranking", "margin"))
-        self.margin = at_least("margin", margin, 0.0)
-        self.num_samples = int(at_least("num_samples", num_samples, 0, MOST_SAMPLES))
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.strength = check_number("strength", strength, 0.0)
+        self.score = check_choice("score", score, ("msp", "entropy", "margin"))
+        self.indicator = check_choice("indicator", indicator, ("ranking", "margin"))
+        self.margin = check_number("margin", margin, 0.0)
+        self.num_samples = int(check_number("num_samples", num_samples, 0, MOST_SAMPLES))
+        self.variant = check_choice("variant", variant, ("released", "paper"))
         self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
 
     def formula(self, z: Tensor, t: Target) -> Terms:

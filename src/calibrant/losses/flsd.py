@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.focal import focal_closed_form, focal_formula
 from calibrant.losses.registry import register
@@ -64,8 +64,8 @@ class FLSD(Loss):
 
     def __init__(self, gamma: float = 3.0, variant: Literal["released", "paper"] = "released", **common: Any):
         super().__init__(**common)
-        self.gamma = at_least("gamma", gamma, 0.0)
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.gamma = check_number("gamma", gamma, 0.0)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Focal loss with `gamma_of`."""

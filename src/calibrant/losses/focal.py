@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least
+from calibrant._validation import check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import label_log_odds, per_class, set_at, softmax
 from calibrant.losses.registry import register
@@ -91,7 +91,7 @@ class Focal(Loss):
 
     def __init__(self, gamma: float = 3.0, **common: Any):
         super().__init__(**common)
-        self.gamma = at_least("gamma", gamma, 0.0)
+        self.gamma = check_number("gamma", gamma, 0.0)
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Lin2017 Eq. 4."""

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least
+from calibrant._validation import check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import label_log_odds, set_at, softmax
 from calibrant.losses.registry import register
@@ -62,7 +62,7 @@ class LabelRelaxation(Loss):
 
     def __init__(self, alpha: float = 0.1, **common: Any):
         super().__init__(**common)
-        self.alpha = at_least("alpha", alpha, 0.0, 1.0)
+        self.alpha = check_number("alpha", alpha, 0.0, 1.0)
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """LR Eq. 5 with the projection of Eq. 6 inserted."""

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, per_class, softmax, subtract_at
 from calibrant.losses.registry import register
@@ -73,8 +73,8 @@ class LabelSmoothing(Loss):
 
     def __init__(self, alpha: float | Tensor = 0.05, spread: Literal["all", "others"] = "all", **common: Any):
         super().__init__(**common)
-        self.alpha = alpha if isinstance(alpha, Tensor) else at_least("alpha", alpha, 0.0, 1.0)
-        self.spread = choice("spread", spread, ("all", "others"))
+        self.alpha = alpha if isinstance(alpha, Tensor) else check_number("alpha", alpha, 0.0, 1.0)
+        self.spread = check_choice("spread", spread, ("all", "others"))
 
     def forward(
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None

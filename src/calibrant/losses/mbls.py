@@ -31,7 +31,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, first_maximum, nll, softmax, subtract_at
 from calibrant.losses.registry import register
@@ -83,9 +83,9 @@ class MbLS(Loss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.margin = at_least("margin", margin, 0.0)
-        self.strength = at_least("strength", strength, 0.0)
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.margin = check_number("margin", margin, 0.0)
+        self.strength = check_number("strength", strength, 0.0)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """ACLS supplement Eq. 14."""

@@ -30,7 +30,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice
+from calibrant._validation import check_choice, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
@@ -89,11 +89,11 @@ class MDCA(Loss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.strength = at_least("strength", strength, 0.0)
-        self.base = choice("base", base, ("ce", "focal", "ls"))
-        self.gamma = at_least("gamma", gamma, 0.0)
-        self.alpha = at_least("alpha", alpha, 0.0, 1.0)
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.strength = check_number("strength", strength, 0.0)
+        self.base = check_choice("base", base, ("ce", "focal", "ls"))
+        self.gamma = check_number("gamma", gamma, 0.0)
+        self.alpha = check_number("alpha", alpha, 0.0, 1.0)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
         self.fidelity: Loss
         if base == "focal":
             self.fidelity = Focal(gamma, **common)

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice, flag
+from calibrant._validation import check_choice, check_flag, check_number
 from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
 from calibrant.losses.registry import register
@@ -87,10 +87,10 @@ class MMCE(Loss):
         **common: Any,
     ):
         super().__init__(**common)
-        self.strength = at_least("strength", strength, 0.0)
-        self.kernel_width = at_least("kernel_width", kernel_width, 0.01)
-        self.weighted = flag("weighted", weighted)
-        self.variant = choice("variant", variant, ("released", "paper"))
+        self.strength = check_number("strength", strength, 0.0)
+        self.kernel_width = check_number("kernel_width", kernel_width, 0.01)
+        self.weighted = check_flag("weighted", weighted)
+        self.variant = check_choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Cross-entropy and the batch's penalty, the same for every position."""

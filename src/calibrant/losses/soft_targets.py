@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._validation import flag
+from calibrant._validation import check_flag
 from calibrant.losses.base import Terms
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
@@ -57,7 +57,7 @@ class SoftTargetCrossEntropy(CrossEntropy):
         super().__init__(**common)
         if subtract_entropy and self.weight is not None:
             raise ValueError("subtract_entropy=True is a divergence between distributions: it takes no class weights")
-        self.subtract_entropy = flag("subtract_entropy", subtract_entropy)
+        self.subtract_entropy = check_flag("subtract_entropy", subtract_entropy)
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """H(q, p), or KL(q || p)."""

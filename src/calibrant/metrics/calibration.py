@@ -29,7 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles, Precision, is_half, rounded
-from calibrant._validation import MOST_BINS, Bools, Floats, Ints, choice, judged, whole, within
+from calibrant._validation import (
+    MOST_BINS,
+    Bools,
+    Floats,
+    Ints,
+    check_choice,
+    check_integer,
+    check_scores,
+    check_within,
+)
 from calibrant.metrics.logits import Kind, Scored, probabilities, scored
 from calibrant.metrics.ties import group_by_score
 
@@ -80,7 +89,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) ->
     Reference:
         [Guo2017] Sec. 2.
     """
-    (values, precision), right = judged(confidence, correct, name="confidence")
+    (values, precision), right = check_scores(confidence, correct, name="confidence")
     edges = bin_edges(bins, precision)
     count, *sums = _sum_bins(values, right, edges)
     means = [np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in sums]
@@ -178,14 +187,14 @@ def aece(
     Reference:
         [Nixon2019]; ACLS supplement, Sec. S2.1.
     """
-    choice("convention", convention, ("standard", "released"))
-    (values, _), right = judged(confidence, correct, name="confidence")
+    check_choice("convention", convention, ("standard", "released"))
+    (values, _), right = check_scores(confidence, correct, name="confidence")
     groups = group_by_score(values, right)
     score, count, errors = groups.score[::-1], groups.count[::-1], groups.errors[::-1]
     sums = score * count
     if convention == "standard":
         return aece_of_groups(count, errors, sums, bins=bins)
-    bins, size = whole("bins", bins, 1, MOST_BINS), len(values)
+    bins, size = check_integer("bins", bins, 1, MOST_BINS), len(values)
     # np.interp(np.linspace(0, N, bins + 1), np.arange(N), sorted confidences), from groups.
     rank = np.minimum(np.linspace(0, size, bins + 1), size - 1)
     floor = rank.astype(np.int64)
@@ -197,7 +206,7 @@ def aece(
 
 def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int = 15) -> float:
     """`aece` from groups in order of rising confidence: predictions, errors and sum of confidences, ``[G]``."""
-    bins = whole("bins", bins, 1, MOST_BINS)
+    bins = check_integer("bins", bins, 1, MOST_BINS)
     upto, gap = running(count), running(confidence - (count - errors))
     size = int(upto[-1])
     runs = np.arange(bins + 1)
@@ -210,23 +219,23 @@ def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int 
 
 def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
     """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
-    bins = whole("bins", bins, 1, MOST_BINS)
+    bins = check_integer("bins", bins, 1, MOST_BINS)
     return rounded(np.arange(bins + 1) / bins, precision)
 
 
 def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Convention, classes: int | None) -> Bins:
     """The bins of `ece` and `mce`."""
-    choice("convention", convention, ("standard", "pycalib"))
-    (values, precision), right = judged(confidence, correct, name="confidence")
+    check_choice("convention", convention, ("standard", "pycalib"))
+    (values, precision), right = check_scores(confidence, correct, name="confidence")
     if convention == "standard":
         return _sum_bins(values, right, bin_edges(bins, precision))
-    bins = whole("bins", bins, 1, MOST_BINS)
+    bins = check_integer("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")
-    low = 1 / whole("classes", classes, 2)
+    low = 1 / check_integer("classes", classes, 2)
     # The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes.
     slack = 1e-2 if is_half(precision) else 1e-4
-    within("confidence", values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
+    check_within("confidence", values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
     count, _, hits = _sum_bins(values, right, np.linspace(low, 1, bins + 1), side="right")
     return count, count * np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins), hits
 
@@ -314,7 +323,7 @@ def classwise_ece(
         [Kull2019] Sec. 2; [Nixon2019] (static calibration error).
     """
     if average is not None:
-        choice("average", average, ("mean",))
+        check_choice("average", average, ("mean",))
     data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
     edges = bin_edges(bins, data.precision if kind == "probabilities" else "float64")
     errors: npt.NDArray[np.float64] = np.abs(_gaps(data, edges)).sum(axis=1) / data.size

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrant._arrays import ArrayLike
-from calibrant._validation import judged, real, truth, within
+from calibrant._validation import check_correct, check_numbers, check_scores, check_within
 
 
 def accuracy(correct: ArrayLike) -> float:
@@ -25,7 +25,7 @@ def accuracy(correct: ArrayLike) -> float:
         >>> accuracy([1, 1, 0, 1])
         0.75
     """
-    right = truth(correct)
+    right = check_correct(correct)
     return int(np.count_nonzero(right)) / right.size
 
 
@@ -46,8 +46,8 @@ def mean_confidence(confidence: ArrayLike) -> float:
     Reference:
         ALS, Table 1 ("A.conf").
     """
-    values = real("confidence", confidence).values
-    within("confidence", values, 0.0, 1.0)
+    values = check_numbers("confidence", confidence).values
+    check_within("confidence", values, 0.0, 1.0)
     return float(values.mean(dtype=np.float64))
 
 
@@ -69,7 +69,7 @@ def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), right = judged(confidence, correct, name="confidence")
+    (values, _), right = check_scores(confidence, correct, name="confidence")
     wrong = values[~right]
     return float(wrong.mean(dtype=np.float64)) if len(wrong) else math.nan
 
@@ -92,7 +92,7 @@ def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), right = judged(confidence, correct, name="confidence")
+    (values, _), right = check_scores(confidence, correct, name="confidence")
     sure = values[right]
     return float((1.0 - sure.astype(np.float64)).mean()) if len(sure) else math.nan
 
@@ -157,9 +157,9 @@ def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike) -> float:
     Reference:
         ALS, Sec. 4.2.
     """
-    c, o = real("confidence", confidence).values, real("objectness", objectness).values
+    c, o = check_numbers("confidence", confidence).values, check_numbers("objectness", objectness).values
     if o.shape != c.shape:
         raise ValueError(f"objectness must have the shape of confidence {list(c.shape)}, got {list(o.shape)}")
-    within("confidence", c, 0.0, 1.0)
-    within("objectness", o, 0.0, 1.0)
+    check_within("confidence", c, 0.0, 1.0)
+    check_within("objectness", o, 0.0, 1.0)
     return float(np.abs(c.astype(np.float64) - o).mean())

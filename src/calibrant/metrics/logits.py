@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from calibrant._arrays import Array, ArrayLike, Doubles, Precision, is_half
-from calibrant._validation import Bools, Ints, choice, host, position
+from calibrant._validation import Bools, Ints, as_host_array, check_choice, position
 
 Kind: TypeAlias = Literal["logits", "probabilities"]
 
@@ -79,8 +79,8 @@ def scored(
     scores: ArrayLike, labels: ArrayLike | None, *, kind: Kind = "logits", ignore_index: int | None = None
 ) -> Scored:
     """Check shapes, types and labels; ``kind`` also names the argument in errors."""
-    choice("kind", kind, ("logits", "probabilities"))
-    z, precision = host(kind, scores)
+    check_choice("kind", kind, ("logits", "probabilities"))
+    z, precision = as_host_array(kind, scores)
     if z.dtype.kind not in "fiu" or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
         requirement = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
         raise ValueError(f"{kind} must be {requirement}, got {z.dtype} {list(z.shape)}")
@@ -95,7 +95,7 @@ def label_array(
     labels: ArrayLike, shape: tuple[int, ...], classes: int, ignore_index: int | None
 ) -> tuple[Ints, Bools | None]:
     """Labels as int64 with 0 at ignored positions, and the mask of the others (None if all count)."""
-    y, _ = host("labels", labels)
+    y, _ = as_host_array("labels", labels)
     check_labels(y, shape, classes, ignore_index)
     counted = None if ignore_index is None else y != ignore_index
     if counted is None or counted.all():

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles
-from calibrant._validation import choice
+from calibrant._validation import check_choice
 from calibrant.metrics.logits import Block, Kind, Scored, probabilities, scored
 
 
@@ -75,7 +75,7 @@ def brier(
     Reference:
         [Brier1950] Eq. 2.
     """
-    choice("scale", scale, ("sum", "half", "mean"))
+    check_choice("scale", scale, ("sum", "half", "mean"))
     data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
     share = {"sum": 1, "half": 2, "mean": data.classes}[scale]
     return _mean(data, _label_brier) / share

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, as_kind_of
-from calibrant._validation import LARGEST_SEED, Bools, Ints, choice, host, position, whole
+from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
 from calibrant.metrics.logits import label_array, scored
 
 
@@ -65,8 +65,8 @@ def mean_iou(
         [Long2015] Sec. 5 ("mean IU").
     """
     if average is not None:
-        choice("average", average, ("mean",))
-    classes = whole("classes", classes, 2)
+        check_choice("average", average, ("mean",))
+    classes = check_integer("classes", classes, 2)
     table = _confusion(logits_or_predictions, labels, classes, ignore_index)
     both = np.diag(table).astype(np.float64)
     either = table.sum(0) + table.sum(1) - np.diag(table)
@@ -118,10 +118,14 @@ def pixels(
     data = scored(logits, None)
     y, counted = label_array(labels, data.shape, data.classes, ignore_index)
     if exclude_background is not None:
-        foreground = y != whole("exclude_background", exclude_background, 0)
+        foreground = y != check_integer("exclude_background", exclude_background, 0)
         counted = foreground if counted is None else counted & foreground
     indices = _draw_pixels(
-        counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
+        counted,
+        data.shape,
+        per_image,
+        check_integer("seed", seed, 0, LARGEST_SEED),
+        check_integer("first_image", first_image, 0),
     )
     values = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, indices, strict=True)]
     classes = [image.reshape(-1)[spots] for image, spots in zip(y, indices, strict=True)]
@@ -133,7 +137,7 @@ def _draw_pixels(
 ) -> list[Ints]:
     """For each image the flat indices of the pixels to take, rising."""
     if per_image is not None:
-        per_image = whole("per_image", per_image, 1)
+        per_image = check_integer("per_image", per_image, 1)
     indices = []
     for image in range(shape[0]):
         spots = np.arange(int(np.prod(shape[1:]))) if counted is None else np.flatnonzero(counted[image])
@@ -148,7 +152,7 @@ def _draw_pixels(
 
 def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
     """How often each label (row) was predicted as each class (column), over the pixels that count."""
-    predicted, _ = host("predictions", predictions)
+    predicted, _ = as_host_array("predictions", predictions)
     table = np.zeros((classes, classes), dtype=np.int64)
     if predicted.dtype.kind == "f":
         data = scored(predicted, labels, ignore_index=ignore_index)

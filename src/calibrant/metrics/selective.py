@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
-from calibrant._validation import choice, judged
+from calibrant._validation import check_choice, check_scores
 from calibrant.metrics.ties import TIES, Convention, Groups, Ties, group_by_score
 
 
@@ -70,7 +70,7 @@ def risk_coverage_curve(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     Reference:
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
-    (values, _), right = judged(score, correct)
+    (values, _), right = check_scores(score, correct)
     groups = group_by_score(values, right)
     accepted = np.cumsum(groups.count)
     risk = np.cumsum(groups.errors) / accepted
@@ -209,8 +209,8 @@ def risk_at_coverage(score: ArrayLike, correct: ArrayLike, coverage: float, *, t
 
 def _groups(score: ArrayLike, correct: ArrayLike, ties: Ties) -> Groups:
     """The groups of equal score as the rule for ties sees them; in the order of the rows each row is one."""
-    choice("ties", ties, TIES)
-    (values, _), right = judged(score, correct)
+    check_choice("ties", ties, TIES)
+    (values, _), right = check_scores(score, correct)
     if ties != "order":
         return group_by_score(values, right).with_ties(ties)
     order = np.argsort(-values, kind="stable")

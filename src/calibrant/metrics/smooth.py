@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from calibrant._arrays import ArrayLike, Doubles
-from calibrant._validation import Floats, at_least, judged
+from calibrant._validation import Floats, check_number, check_scores
 
 TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is promised
 NARROWEST = 1e-4  # of the widths that can be asked for: below it the finest grid is too coarse for the promise
@@ -51,7 +51,7 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | 
     Reference:
         [Blasiok2024].
     """
-    (values, _), right = judged(confidence, correct, name="confidence")
+    (values, _), right = check_scores(confidence, correct, name="confidence")
     return _smooth_ece(values, lambda rows: right[rows] - values[rows].astype(np.float64), len(values), bandwidth)
 
 
@@ -63,7 +63,7 @@ def smooth_ece_of_residuals(position: Floats, residual: Doubles, size: int) -> f
 def _smooth_ece(position: Floats, residual: Callable[[slice], Doubles], size: int, bandwidth: float | None) -> float:
     """Grids of growing fineness until the bound on the error holds at the width that was asked or found."""
     if bandwidth is not None:
-        bandwidth = at_least("bandwidth", bandwidth, NARROWEST)
+        bandwidth = check_number("bandwidth", bandwidth, NARROWEST)
     cells = COARSE if len(position) < ROWS else COARSE << 3  # putting many residuals on a grid twice costs most
     while True:
         mass, weights = _on_grid(position, residual, cells)

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from calibrant._arrays import Doubles, import_compiled
-from calibrant._validation import Bools, Floats, Ints, choice, number_in
+from calibrant._validation import Bools, Floats, Ints, check_choice, check_number
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 Ties: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together", "order"]
@@ -84,7 +84,7 @@ class Groups:
 
     def e_aurc(self, convention: Convention = "mean", optimum: Literal["exact", "asymptotic"] = "exact") -> float:
         """AURC beyond that of the best ordering."""
-        choice("optimum", optimum, ("exact", "asymptotic"))
+        check_choice("optimum", optimum, ("exact", "asymptotic"))
         area, size, wrong = self.aurc(convention), int(self.count.sum()), int(self.errors.sum())
         if optimum == "asymptotic":
             rate = wrong / size
@@ -93,7 +93,7 @@ class Groups:
 
     def coverage_at_risk(self, risk: float) -> float:
         """The largest coverage whose selective risk is at most ``risk``, 0 if none."""
-        risk = number_in("risk", risk, 0.0, 1.0)
+        risk = check_number("risk", risk, 0.0, 1.0)
         count, errors, accepted, wrong = self.count, self.errors, np.cumsum(self.count), np.cumsum(self.errors)
         # A quotient is rounded as the literal is: 1 error in 20 is at most 0.05.
         fits = wrong / accepted <= risk
@@ -111,7 +111,7 @@ class Groups:
 
     def risk_at_coverage(self, coverage: float) -> float:
         """The error rate of the most confident share ``coverage`` of the predictions."""
-        coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+        coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
         accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
         size = smallest_count(coverage, int(accepted[-1]))
         at = int(np.searchsorted(accepted, size))
@@ -218,7 +218,7 @@ def best_aurc(size: int, wrong: int, convention: Convention = "mean") -> float:
 
 def _area(total: float, first: float, last: float, size: int, convention: Convention) -> float:
     """An area from the sum of all risks, the first and the last."""
-    choice("convention", convention, ("mean", "trapezoid", "trapezoid-first"))
+    check_choice("convention", convention, ("mean", "trapezoid", "trapezoid-first"))
     if convention == "mean":
         return total / size
     if convention == "trapezoid":

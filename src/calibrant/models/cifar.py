@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import below_one, choice, flag, size
+from calibrant._validation import check_choice, check_flag, check_rate, check_size
 from calibrant.models.blocks import Trunk, TrunkClassifier
 from calibrant.models.registry import register
 
@@ -47,8 +47,8 @@ def _register_v1(depth: int, blocks: int, source: str, published: int, published
         last_block="trunk.stages.2",
     )
     def build_v1(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
-        choice("shortcut", shortcut, ("pad", "project"))
-        trunk = Trunk((16, 32, 64), blocks, size("in_channels", in_channels), shortcut=shortcut)
+        check_choice("shortcut", shortcut, ("pad", "project"))
+        trunk = Trunk((16, 32, 64), blocks, check_size("in_channels", in_channels), shortcut=shortcut)
         return TrunkClassifier(trunk, 64, num_classes)
 
 
@@ -120,7 +120,7 @@ def _register_v2(depth: int, blocks: int, source: str, **published: Any) -> None
 
     @_register(f"resnet{depth}v2", summary=summary, source=source, last_block="blocks", **published)
     def build_v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
-        return PreactivationResNet(blocks, num_classes, size("in_channels", in_channels))
+        return PreactivationResNet(blocks, num_classes, check_size("in_channels", in_channels))
 
 
 _KERAS = "Keras' summary, which counts batch norm's running means and variances too"
@@ -159,10 +159,10 @@ def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3)
     Keras: Glorot's uniform distribution, biases 0. From 32 pixels one feature per channel is left; of larger images,
     which the code does not take, the mean is.
     """
-    head = 0.5 * flag("dropout", dropout)
+    head = 0.5 * check_flag("dropout", dropout)
     model = nn.Sequential(
         OrderedDict(
-            features=nn.Sequential(*_vgg16_features(size("in_channels", in_channels), dropout)),
+            features=nn.Sequential(*_vgg16_features(check_size("in_channels", in_channels), dropout)),
             avgpool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             dropout1=nn.Dropout(head),
@@ -198,6 +198,6 @@ def densenet_bc_100_12(num_classes: int, *, dropout: float = 0.0, in_channels: i
     from calibrant.models.classifiers import plain_densenet_stem
 
     shape = {"growth_rate": 12, "block_config": (16, 16, 16), "num_init_features": 24}
-    model = DenseNet(**shape, num_classes=num_classes, drop_rate=below_one("dropout", dropout))
-    plain_densenet_stem(model, size("in_channels", in_channels))
+    model = DenseNet(**shape, num_classes=num_classes, drop_rate=check_rate("dropout", dropout))
+    plain_densenet_stem(model, check_size("in_channels", in_channels))
     return model

@@ -27,7 +27,7 @@ from typing import Any
 from torch import nn
 
 from calibrant import _torchvision
-from calibrant._validation import below_one, size
+from calibrant._validation import check_rate, check_size
 from calibrant.models.blocks import initialise
 from calibrant.models.registry import register
 
@@ -40,7 +40,7 @@ def _resnet(name: str, num_classes: int, stem: str, in_channels: int, dropout: f
     _torchvision.ensure()
     from torchvision import models
 
-    size("in_channels", in_channels)
+    check_size("in_channels", in_channels)
     model: Any = models.get_model(name, weights=None, num_classes=num_classes)
     if stem != "imagenet":
         model.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
@@ -52,7 +52,7 @@ def _resnet(name: str, num_classes: int, stem: str, in_channels: int, dropout: f
     if stem == "64":
         model.avgpool = nn.AdaptiveAvgPool2d(2)
         model.fc = nn.Linear(4 * model.fc.in_features, num_classes)
-    if below_one("dropout", dropout):  # beside the pooling, which has no weights whose names would change
+    if check_rate("dropout", dropout):  # beside the pooling, which has no weights whose names would change
         model.avgpool = nn.Sequential(model.avgpool, nn.Dropout(dropout))
     return model
 
@@ -85,9 +85,9 @@ def _vgg16(num_classes: int, stem: str, batch_norm: bool, dropout: float, in_cha
     from torchvision.models import vgg
 
     layers = vgg.make_layers(vgg.cfgs["D"], batch_norm=batch_norm)
-    if size("in_channels", in_channels) != 3:
+    if check_size("in_channels", in_channels) != 3:
         layers[0] = nn.Conv2d(in_channels, 64, 3, padding=1)
-    drop = below_one("dropout", dropout)
+    drop = check_rate("dropout", dropout)
     if stem == "imagenet":
         network: nn.Module = vgg.VGG(layers, num_classes=num_classes, dropout=drop)
         return network
@@ -146,12 +146,12 @@ def _register_densenet(depth: int, published: int) -> None:
         _torchvision.ensure()
         from torchvision import models
 
-        drop = below_one("dropout", dropout)
+        drop = check_rate("dropout", dropout)
         model: Any = models.get_model(name, weights=None, num_classes=num_classes, drop_rate=drop)
         first = model.features.conv0
         if stem == "32":
-            plain_densenet_stem(model, size("in_channels", in_channels))
-        elif size("in_channels", in_channels) != 3:
+            plain_densenet_stem(model, check_size("in_channels", in_channels))
+        elif check_size("in_channels", in_channels) != 3:
             model.features.conv0 = nn.Conv2d(in_channels, first.out_channels, 7, stride=2, padding=3, bias=False)
             nn.init.kaiming_normal_(model.features.conv0.weight)
         return model
@@ -165,13 +165,13 @@ def _vit(width: int, heads: int, num_classes: int, image_size: int, dropout: flo
     _torchvision.ensure()
     from torchvision.models import VisionTransformer
 
-    if size("image_size", image_size, 16) % 16:
+    if check_size("image_size", image_size, 16) % 16:
         raise ValueError(f"image_size must be a multiple of the patches' 16 pixels, got {image_size}")
     model: Any = VisionTransformer(
         image_size=image_size, patch_size=16, num_layers=12, num_heads=heads, hidden_dim=width, mlp_dim=4 * width,
-        dropout=below_one("dropout", dropout), num_classes=num_classes,
+        dropout=check_rate("dropout", dropout), num_classes=num_classes,
     )  # fmt: skip
-    if size("in_channels", in_channels) != 3:
+    if check_size("in_channels", in_channels) != 3:
         model.conv_proj = nn.Conv2d(in_channels, width, 16, stride=16)
         nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (in_channels * 16 * 16)))
         nn.init.zeros_(model.conv_proj.bias)

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import flag, size, whole
+from calibrant._validation import check_flag, check_integer, check_size
 from calibrant.models.blocks import Trunk, convolution, initialise
 from calibrant.models.registry import register
 from calibrant.models.weights import load
@@ -38,7 +38,7 @@ class DeepLabV3(nn.Module):
 
     def __init__(self, backbone: nn.Module, classifier: nn.Module, upsample: bool):
         super().__init__()
-        self.backbone, self.classifier, self.upsample = backbone, classifier, flag("upsample", upsample)
+        self.backbone, self.classifier, self.upsample = backbone, classifier, check_flag("upsample", upsample)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, C, H, W], or at the features' size when not upsampled."""
@@ -72,7 +72,7 @@ class DeepLabV3Plus(nn.Module):
         def block(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
             return [convolution(inputs, outputs, kernel), nn.BatchNorm2d(outputs), nn.ReLU()]
 
-        self.backbone, self.upsample = backbone, flag("upsample", upsample)
+        self.backbone, self.upsample = backbone, check_flag("upsample", upsample)
         self.aspp = ASPP(out, list(rates), width)
         self.reduce = nn.Sequential(*block(low, reduced, 1))
         self.decoder = nn.Sequential(*block(width + reduced, width, 3), *block(width, width, 3))
@@ -169,8 +169,8 @@ class _Stages(nn.Module):
 )
 def deeplabv3plus_small(num_classes: int, *, width: int = 16, in_channels: int = 3, upsample: bool = True) -> nn.Module:
     """A quarter of the channels of a ResNet-18 and of the decoder; rates 3, 6 and 9 for its small images."""
-    widths = [size("width", width) * factor for factor in (1, 2, 4, 8)]
-    trunk = Trunk(widths, 2, size("in_channels", in_channels), stride=2)
+    widths = [check_size("width", width) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, check_size("in_channels", in_channels), stride=2)
     return DeepLabV3Plus(
         _Stages(trunk), widths[1], widths[3], rates=(3, 6, 9), width=4 * width, reduced=width,
         num_classes=num_classes, upsample=upsample,
@@ -208,7 +208,7 @@ def fasterrcnn_resnet50_fpn(
 
     if trainable_layers is None:
         trainable_layers = 5 if backbone_weights is None else 3
-    whole("trainable_layers", trainable_layers, 0, 5)
+    check_integer("trainable_layers", trainable_layers, 0, 5)
     backbone: Any = resnet_fpn_backbone(
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=trainable_layers
     )

@@ -17,7 +17,7 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant._imports import need
-from calibrant._validation import LARGEST_SEED, choice, did_you_mean, size, whole
+from calibrant._validation import LARGEST_SEED, check_choice, check_integer, check_size, did_you_mean
 from calibrant.models.factories import TIMM, call_factory, find_factory, one_line, require_trust
 from calibrant.models.weights import HEADS, TORCHVISION, load, refuse_pickles
 
@@ -156,11 +156,11 @@ def build(
     """
     if not isinstance(name, str):
         raise ValueError(f"a model is asked for by its name, got {type(name).__name__}")
-    choice("head", head, HEADS)
+    check_choice("head", head, HEADS)
     if num_classes is not None:
-        size("num_classes", num_classes, 2)
+        check_size("num_classes", num_classes, 2)
     if seed is not None:
-        whole("seed", seed, 0, LARGEST_SEED)
+        check_integer("seed", seed, 0, LARGEST_SEED)
     require_trust(name, options, trust_code)
     is_registered = not name.startswith(TIMM) and ":" not in name
     if stem is not None and not is_registered:
@@ -198,7 +198,7 @@ def _build_registered(
             raise ValueError(f"model {name!r} has no option {option!r}: {expected}")
     stems = {}
     if about.stems:
-        stems["stem"] = choice(f"stem of {name!r}", about.stems[0] if stem is None else stem, about.stems)
+        stems["stem"] = check_choice(f"stem of {name!r}", about.stems[0] if stem is None else stem, about.stems)
         is_download = isinstance(weights, str) and weights.startswith(TORCHVISION)
         if is_download and stems["stem"] != "imagenet":
             raise ValueError(f"torchvision's weights are for stem='imagenet', got stem={stem!r} with {weights!r}")
@@ -206,7 +206,7 @@ def _build_registered(
         raise ValueError(f"model {name!r} has one stem only, got stem={stem!r}")
     classes = about.num_classes if num_classes is None else num_classes
     shapes = {option: value for option, value in options.items() if option != "backbone_weights"}
-    check_size(name, lambda: about.builder(classes, **stems, **shapes))
+    check_memory(name, lambda: about.builder(classes, **stems, **shapes))
     try:
         return about.builder(classes, **stems, **options)
     except ValueError as error:
@@ -224,7 +224,7 @@ def _build_timm(name: str, options: dict[str, Any]) -> nn.Module:
     if not timm.is_model(model_name.split(".")[0]):  # what follows a dot names weights
         raise ValueError(f"timm has no model {model_name!r}{did_you_mean(model_name, timm.list_models())}")
     keywords = {"model_name": model_name} | options
-    check_size(name, lambda: timm.create_model(**keywords | {"pretrained": False, "checkpoint_path": None}))
+    check_memory(name, lambda: timm.create_model(**keywords | {"pretrained": False, "checkpoint_path": None}))
     with refuse_pickles():
         return call_factory(name, timm.create_model, keywords)
 
@@ -238,7 +238,7 @@ def _build_from_factory(name: str, options: dict[str, Any]) -> nn.Module:
     return call_factory(name, factory, options)
 
 
-def check_size(name: str, make: Callable[[], nn.Module]) -> None:
+def check_memory(name: str, make: Callable[[], nn.Module]) -> None:
     """Raise if the weights and gradients of a network take more memory than this machine has.
 
     ``make`` builds it, here on the device "meta", where tensors have shapes and no values.

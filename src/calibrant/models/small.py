@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant._validation import below_one, size
+from calibrant._validation import check_rate, check_size
 from calibrant.models.blocks import Trunk, TrunkClassifier, convolution
 from calibrant.models.registry import register
 
@@ -51,8 +51,8 @@ def mlp(
     dropout: float = 0.0,
 ) -> nn.Module:
     """LR's network for MNIST; ``input_size`` is a count or a shape, ``hidden`` the width of each hidden layer."""
-    inputs = size("the product of input_size", math.prod(_sizes("input_size", input_size)))
-    return MLP(inputs, _sizes("hidden", hidden), num_classes, below_one("dropout", dropout))
+    inputs = check_size("the product of input_size", math.prod(_sizes("input_size", input_size)))
+    return MLP(inputs, _sizes("hidden", hidden), num_classes, check_rate("dropout", dropout))
 
 
 #: Numbers in a shape, or layers: a longer list is a mistake, and would take minutes to build.
@@ -63,7 +63,7 @@ def _sizes(parameter: str, sizes: int | Sequence[int]) -> list[int]:
     values: Sequence[Any] = sizes if isinstance(sizes, list | tuple) else [sizes]
     if len(values) > _LONGEST:
         raise ValueError(f"{parameter} must have at most {_LONGEST} numbers, got {len(values)}")
-    return [size(parameter, value) for value in values]
+    return [check_size(parameter, value) for value in values]
 
 
 @register(
@@ -76,14 +76,18 @@ def _sizes(parameter: str, sizes: int | Sequence[int]) -> list[int]:
 )
 def small_cnn(num_classes: int, *, width: int = 24, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
     """Strides of 2, 2, 2 and 1, then the mean over the image."""
-    width = size("width", width)
+    width = check_size("width", width)
 
     def block(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
         return [convolution(inputs, outputs, kernel, stride), nn.BatchNorm2d(outputs), nn.ReLU()]
 
-    layers = [*block(size("in_channels", in_channels), width, 5, 2), *block(width, 2 * width, 3, 2)]
+    layers = [*block(check_size("in_channels", in_channels), width, 5, 2), *block(width, 2 * width, 3, 2)]
     layers += [*block(2 * width, 4 * width, 3, 2), *block(4 * width, 4 * width, 3, 1)]
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), *([nn.Dropout(dropout)] if below_one("dropout", dropout) else [])]
+    layers += [
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        *([nn.Dropout(dropout)] if check_rate("dropout", dropout) else []),
+    ]
     layers.append(nn.Linear(4 * width, num_classes))
     return nn.Sequential(*layers)
 
@@ -101,6 +105,6 @@ def small_resnet(num_classes: int, *, width: int = 16, in_channels: int = 3) -> 
 
     The first convolution is 3x3 with stride 2 and there is no max-pool: stages see 32, 16, 8 and 4 pixels of 64.
     """
-    widths = [size("width", width) * factor for factor in (1, 2, 4, 8)]
-    trunk = Trunk(widths, 2, size("in_channels", in_channels), stride=2)
+    widths = [check_size("width", width) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, check_size("in_channels", in_channels), stride=2)
     return TrunkClassifier(trunk, widths[-1], num_classes)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from calibrant._validation import flag, size
+from calibrant._validation import check_flag, check_size
 from calibrant.models.registry import register
 
 SPREAD = 0.1  # of word vectors that start at random
@@ -80,11 +80,13 @@ def gpcn(
         embedding = nn.Embedding.from_pretrained(values.clone(), freeze=False, padding_idx=0)
         dimensions = values.shape[1]
     elif vocabulary_size is not None:
-        embedding = nn.Embedding(size("vocabulary_size", vocabulary_size, 2), size("dimensions", dimensions), 0)
+        embedding = nn.Embedding(
+            check_size("vocabulary_size", vocabulary_size, 2), check_size("dimensions", dimensions), 0
+        )
         # Short vectors: steps of Adam's size hardly change those of deviation 1, which nn.Embedding starts with.
         embedding.weight.data.mul_(SPREAD)
     elif frozen is not None:
         raise ValueError(f"frozen={frozen} is about an embedding: give vectors or vocabulary_size")
     if embedding is not None:
-        embedding.weight.requires_grad_(not (vectors is not None if frozen is None else flag("frozen", frozen)))
-    return GlobalPoolingCNN(num_classes, size("dimensions", dimensions), embedding)
+        embedding.weight.requires_grad_(not (vectors is not None if frozen is None else check_flag("frozen", frozen)))
+    return GlobalPoolingCNN(num_classes, check_size("dimensions", dimensions), embedding)

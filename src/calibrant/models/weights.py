@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import choice, listing
+from calibrant._validation import check_choice, listing
 from calibrant.models.factories import one_line
 
 TORCHVISION = "torchvision:"
@@ -44,7 +44,7 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
         head: "keep" or "drop": whether the classifier's weights are taken too.
         torchvision: the model's name in torchvision, if it has weights for it.
     """
-    choice("head", head, HEADS)
+    check_choice("head", head, HEADS)
     if not isinstance(weights, str | Path):
         raise ValueError(f"weights are named by a file or as {TORCHVISION}NAME, got {type(weights).__name__}")
     is_download = isinstance(weights, str) and weights.startswith(TORCHVISION)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
-from calibrant._validation import number_in
+from calibrant._validation import check_number
 from calibrant.monitoring.batch import BatchCounts, count_batch
 from calibrant.monitoring.document import watch_document
 from calibrant.monitoring.label_shift import LabelShift
@@ -67,7 +67,7 @@ class Monitor:
             raise ValueError(f"a monitor watches a Policy, got {type(policy).__name__}")
         if policy.kind != "classification":
             raise ValueError(f"a watch is for classification, whose samples are independent, got {policy.kind}")
-        number_in("alpha", alpha, 1e-9, 0.5)
+        check_number("alpha", alpha, 1e-9, 0.5)
         if policy.classes is not None and by_group not in (None, policy.group):
             raise ValueError(f"the policy has thresholds by class, which are watched; leave out by_group {by_group!r}")
         column = by_group if by_group is not None else policy.group

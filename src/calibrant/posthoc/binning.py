@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array
-from calibrant._validation import MOST_BINS, choice, whole
+from calibrant._validation import MOST_BINS, check_choice, check_integer
 from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 
@@ -181,7 +181,7 @@ class IsotonicCalibration(Tabular):
         self.mode = mode
 
     def _fit(self, data: Stream) -> None:
-        mode = choice("mode", self.mode, MODES)
+        mode = check_choice("mode", self.mode, MODES)
         self._set_tables([isotonic(p, hit) for p, hit in _columns(data, mode)])
 
     def _look_up(self, ops: Ops[V], p: V) -> V:
@@ -242,8 +242,8 @@ class HistogramBinning(Tabular):
         self.mode = mode
 
     def _fit(self, data: Stream) -> None:
-        bins, mode = whole("bins", self.bins, 1, MOST_BINS), choice("mode", self.mode, MODES)
-        if choice("binning", self.binning, ("width", "mass")) == "width":
+        bins, mode = check_integer("bins", self.bins, 1, MOST_BINS), check_choice("mode", self.mode, MODES)
+        if check_choice("binning", self.binning, ("width", "mass")) == "width":
             edges = np.arange(1, bins + 1) / bins
             self._set_tables([(edges, shares) for shares in _equal_width(data, edges, mode)])
         else:

@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from calibrant._validation import choice
+from calibrant._validation import check_choice
 from calibrant.posthoc.base import LEAST, Calibrator, Doubles, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
 from calibrant.posthoc.temperature import fitted_temperature
@@ -82,7 +82,9 @@ class EnsembleTemperatureScaling(Calibrator):
         self.objective = objective
 
     def _fit(self, data: Stream) -> None:
-        minimise = _minimise_nll if choice("objective", self.objective, ("nll", "mse")) == "nll" else _minimise_mse
+        minimise = (
+            _minimise_nll if check_choice("objective", self.objective, ("nll", "mse")) == "nll" else _minimise_mse
+        )
         temperature = fitted_temperature(data)
         self.temperature_ = temperature.temperature_
         self.weights_, self.gap_ = minimise(data, self.temperature_)

@@ -29,7 +29,7 @@ from calibrant._arrays import (
     in_threads,
     row_slices,
 )
-from calibrant._validation import as_logits, check_finite, whole
+from calibrant._validation import as_logits, check_finite, check_integer
 from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Doubles, Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
@@ -114,7 +114,7 @@ class LogitNorm(Parameters):
     def _powers(self) -> Sequence[int]:
         if not len(self.powers):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
-        return [whole("powers", p, 1) for p in self.powers]
+        return [check_integer("powers", p, 1) for p in self.powers]
 
     def _scores(self, z: Array, powers: Sequence[int], *, large: bool) -> dict[int, Array]:
         """The scores of rows ``[n, C]`` for several p, each power from the one before."""

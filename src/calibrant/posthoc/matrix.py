@@ -32,7 +32,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from calibrant._validation import at_least
+from calibrant._validation import check_number
 from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
 from calibrant.posthoc.base import Doubles, Stream
 from calibrant.posthoc.ops import Ops
@@ -80,7 +80,7 @@ class MatrixScaling(Affine):
         self.strength = strength
 
     def _problem(self, data: Stream) -> Problem:
-        return _MatrixProblem(data, *(at_least(name, value, 0.0) for name, value in self.get_params().items()))
+        return _MatrixProblem(data, *(check_number(name, value, 0.0) for name, value in self.get_params().items()))
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """W z + b."""

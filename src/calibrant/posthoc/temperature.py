@@ -42,7 +42,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from calibrant._arrays import CHUNK, Array, import_compiled, in_threads, row_slices
-from calibrant._validation import MOST_BINS, choice, whole
+from calibrant._validation import MOST_BINS, check_choice, check_integer
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import Ops
 
@@ -108,7 +108,7 @@ class TemperatureScaling(Calibrator):
         self.bins = bins
 
     def _fit(self, data: Stream) -> None:
-        choice("objective", self.objective, ("nll", "ece"))
+        check_choice("objective", self.objective, ("nll", "ece"))
         grid = self._grid()
         if grid is None:
             self._minimise(data)
@@ -328,7 +328,7 @@ def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
 
 def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
-    bins = whole("bins", bins, 1, MOST_BINS)
+    bins = check_integer("bins", bins, 1, MOST_BINS)
     gaps, rows = np.zeros((len(grid), bins)), 0
     for shifted, y in _shifted(data):
         right = shifted.argmax(1) == y

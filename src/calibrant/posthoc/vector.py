@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from calibrant._validation import at_least
+from calibrant._validation import check_number
 from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
 from calibrant.posthoc.base import Doubles, Stream
 from calibrant.posthoc.ops import Ops
@@ -71,7 +71,7 @@ class VectorScaling(Affine):
         self.strength = strength
 
     def _problem(self, data: Stream) -> Problem:
-        return _VectorProblem(data, at_least("strength", self.strength, 0.0))
+        return _VectorProblem(data, check_number("strength", self.strength, 0.0))
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """W z + b."""

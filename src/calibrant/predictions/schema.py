@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._validation import choice, shorten
+from calibrant._validation import check_choice, shorten
 
 DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
@@ -140,8 +140,8 @@ def check_schema(
     prefix: str = "",
 ) -> Schema:
     """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
-    choice(f"{prefix}kind", kind, tuple(KINDS))
-    choice(f"{prefix}split", split, (None, *SPLITS))
+    check_choice(f"{prefix}kind", kind, tuple(KINDS))
+    check_choice(f"{prefix}split", split, (None, *SPLITS))
     form = "[N]" if holds == "confidence" else KINDS[kind]
     turned = kind == "tokens" and len(shape) == 3
     few = len(shape) > 1 and shape[-1 if turned else 1] < 2

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from calibrant._validation import choice, whole
+from calibrant._validation import check_choice, check_integer
 from calibrant.posthoc import NumpyOps, Ops, log_softmax, msp_formula, normalised_max_logit_formula, score_rows
 
 V = TypeVar("V")
@@ -89,12 +89,12 @@ class Score:
     centre: bool = True
 
     def __post_init__(self) -> None:
-        choice("score", self.name, (*FORMULAS, NORMALISED, CLASS_PROBABILITY, EXPECTED_COST))
-        choice("the score's of", self.of, ("logits", "calibrated"))
+        check_choice("score", self.name, (*FORMULAS, NORMALISED, CLASS_PROBABILITY, EXPECTED_COST))
+        check_choice("the score's of", self.of, ("logits", "calibrated"))
         if (self.p is None) == (self.name == NORMALISED):
             raise ValueError(f"p is only for {NORMALISED}, got {self.p!r} with {self.name}")
         if self.p is not None:
-            whole("p", self.p, 1, 1000)
+            check_integer("p", self.p, 1, 1000)
 
     def __str__(self) -> str:
         return self._with_settings(self.name)
@@ -190,5 +190,5 @@ def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
         >>> normalised_max_logit([[4.0, 1.0, -2.0]], 1).tolist()  # v = (3, 0, -3)
         [0.5]
     """
-    power = whole("p", p, 1)
+    power = check_integer("p", p, 1)
     return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, power, centre=centre))

@@ -31,8 +31,16 @@ import numpy as np
 from scipy.special import betaincinv
 
 from calibrant._numbers import count, number, percent, round_percent
-from calibrant._validation import LARGEST_SEED, Ints, at_least, flag, listing, short, whole
-from calibrant._validation import choice as check_choice
+from calibrant._validation import (
+    LARGEST_SEED,
+    Ints,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    listing,
+    short,
+)
 from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import NumpyOps, Ops
 from calibrant.predictions import class_name
@@ -172,12 +180,12 @@ class SetTarget:
         if not is_share:
             raise ValueError(f"sets must be a share between 0 and 1, got {short(self.level)}")
         check_choice("set_method", self.method, METHODS)
-        flag("set_randomised", self.randomised)
-        whole("seed", self.seed, 0, LARGEST_SEED)
+        check_flag("set_randomised", self.randomised)
+        check_integer("seed", self.seed, 0, LARGEST_SEED)
         if self.penalty is not None:
-            at_least("set_penalty", self.penalty, 0.0, LARGEST_PENALTY)
+            check_number("set_penalty", self.penalty, 0.0, LARGEST_PENALTY)
         if self.free_ranks is not None:
-            whole("set_free_ranks", self.free_ranks, 0)
+            check_integer("set_free_ranks", self.free_ranks, 0)
         for name, value in (("set_penalty", self.penalty), ("set_free_ranks", self.free_ranks)):
             if value is not None and self.method != "raps":
                 raise ValueError(f"{name} is for the set_method 'raps', got {self.method!r}")

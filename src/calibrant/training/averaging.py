@@ -17,7 +17,7 @@ import torch
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
-from calibrant._validation import whole
+from calibrant._validation import check_integer
 from calibrant.predictions import Predictions
 from calibrant.training.finished_run import predict_run
 
@@ -40,7 +40,7 @@ class DropoutPasses(nn.Module):
 
     def __init__(self, model: nn.Module, passes: int, seed: int = 0):
         super().__init__()
-        self.model, self.passes = model, whole("dropout passes", passes, 1, MOST_PASSES)
+        self.model, self.passes = model, check_integer("dropout passes", passes, 1, MOST_PASSES)
         if not list(dropout_layers(model)):
             raise ValueError(
                 "dropout passes need a network with dropout, and this has none: train it with --set model.dropout=0.1"

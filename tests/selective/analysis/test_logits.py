@@ -61,7 +61,7 @@ def test_bins_without_samples_are_left_out():
     [
         ({"edges": [0.5]}, r"edges must be at least two rising shares, got \[0.5\]"),
         ({"edges": [0.5, 0.5]}, "edges must be at least two rising shares"),
-        ({"width": 0}, "width must be a number above 0"),
+        ({"width": 0}, "width must be finite and above 0"),
         ({"msp": [0.5, 1.5]}, "msp must be"),
         ({"max_logit": [0.5]}, r"must be equally long, got \[2, 1, 2\]"),
         ({"normalised": [0.5, math.nan]}, "normalised must be finite"),

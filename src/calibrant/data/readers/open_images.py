@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import whole
+from calibrant._validation import check_integer
 from calibrant.data.dataset import NO_CLASS, Dataset, Findings
 from calibrant.data.files import UnreadableError, inside, open_file
 from calibrant.data.readers._annotations import csv_rows, read_json, unique_names
@@ -89,7 +89,7 @@ def open_images(
     root, split, findings, samples = folder.root, folder.split, folder.findings, BoxSamples(folder)
     for name, count in (("cap", cap), ("cap_objects", cap_objects)):
         if count is not None:
-            whole(name, count, 1)
+            check_integer(name, count, 1)
     names = _class_names(root)
     parents = _parents(root) if leaf_only else set()
     leaves = {key: name for key, name in names.items() if key not in parents}

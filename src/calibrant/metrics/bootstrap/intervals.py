@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Doubles
-from calibrant._validation import LARGEST_SEED, Ints, whole
+from calibrant._validation import LARGEST_SEED, Ints, check_integer
 from calibrant.metrics.bootstrap.replicates import BATCH, ScoreGroups, bin_values, draw_right, point_values
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.catalogue import MEASURED, describe, split_name
@@ -180,8 +180,8 @@ def check_level(level: float, replicates: int, seed: int = 0) -> None:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
     if not NEAREST <= level <= 1 - NEAREST:
         raise ValueError(f"level must lie at least {NEAREST:g} above 0 and below 1, got {level}")
-    whole("replicates", replicates, 20, MOST_REPLICATES)
-    whole("seed", seed, 0, LARGEST_SEED)
+    check_integer("replicates", replicates, 20, MOST_REPLICATES)
+    check_integer("seed", seed, 0, LARGEST_SEED)
 
 
 def z_value(level: float) -> float:

@@ -21,7 +21,7 @@ from calibrant._arrays import (
     precision_of,
     row_slices,
 )
-from calibrant._validation import Bools, Ints, choice, truth
+from calibrant._validation import Bools, Ints, check_choice, check_correct
 from calibrant.metrics.logits import check_labels
 from calibrant.metrics.sketch import file
 from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
@@ -90,7 +90,7 @@ class ConfidenceSketch:
         ignore_index: int | None = None,
         kind: Literal["logits", "probabilities"] = "logits",
     ) -> None:
-        choice("kind", kind, ("logits", "probabilities"))
+        check_choice("kind", kind, ("logits", "probabilities"))
         if score is not None and kind == "probabilities":
             raise ValueError("a score is a function of logits: it cannot be combined with kind='probabilities'")
         self.score, self.ignore_index, self.kind = score, ignore_index, kind
@@ -152,7 +152,7 @@ class ConfidenceSketch:
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         precision = precision_of(confidence)
-        c, right = c.reshape(-1), truth(right).reshape(-1)
+        c, right = c.reshape(-1), check_correct(right).reshape(-1)
         batch = _Batch(large=is_large(len(c)))
         parts = row_slices(len(c), 1, BLOCK)
         if batch.large and not is_half(precision):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant._arrays import Doubles
-from calibrant._validation import MOST_BINS, Bools, Ints, number_in, whole
+from calibrant._validation import MOST_BINS, Bools, Ints, check_integer, check_number
 from calibrant.metrics.calibration import Reliability, running
 from calibrant.metrics.catalogue import MEASURED, split_name
 from calibrant.metrics.selective import RiskCoverage
@@ -178,7 +178,7 @@ class Summary:
 
     def _equal_width(self, bins: int) -> tuple[Doubles, Doubles, Ints, Ints]:
         """Running gap H at the edges, its uncertainty, counts of the bins and how many may belong next door."""
-        bins = whole("bins", bins, 1, MOST_BINS)
+        bins = check_integer("bins", bins, 1, MOST_BINS)
         if BASE % bins == 0:
             counts = self.base_counts.reshape(bins, -1, 2).sum(1)
             gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
@@ -201,7 +201,7 @@ class Summary:
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
-        bins = whole("bins", bins, 1, MOST_BINS)
+        bins = check_integer("bins", bins, 1, MOST_BINS)
         self._needs_confidence("AECE")
         total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
@@ -305,7 +305,7 @@ class Summary:
 
     def coverage_at_risk(self, risk: float) -> Approximate:
         """Largest coverage whose selective risk is at most ``risk``, 0 if none; the exact one is no smaller."""
-        risk = number_in("risk", risk, 0.0, 1.0)
+        risk = check_number("risk", risk, 0.0, 1.0)
         ranked = self._ranked
         fits = np.flatnonzero(ranked.risk <= risk)
         value = int(ranked.accepted[fits[-1]]) if len(fits) else 0
@@ -323,7 +323,7 @@ class Summary:
 
     def risk_at_coverage(self, coverage: float) -> Approximate:
         """Error rate of the most confident share ``coverage`` of the samples."""
-        coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+        coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
         ranked, i = self._ranked, smallest_count(coverage, self.samples)
         at = int(np.searchsorted(ranked.accepted, i))
         count, wrong = int(ranked.count[at]), int(ranked.wrong[at])

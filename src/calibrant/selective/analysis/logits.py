@@ -20,7 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant._arrays import ArrayLike, Doubles, cache_chunks, class_rows, rounded
-from calibrant._validation import Floats, Ints, as_logits, check_finite, host, judged, number_in, real, whole, within
+from calibrant._validation import (
+    Floats,
+    Ints,
+    as_host_array,
+    as_logits,
+    check_finite,
+    check_integer,
+    check_number,
+    check_numbers,
+    check_scores,
+    check_within,
+)
 from calibrant.selective.analysis.rankings import shaped
 
 #: Bins of the MSP, each wide enough for some hundred samples of a test set.
@@ -97,13 +108,13 @@ def max_logit_given_msp(
     Reference:
         SC, Fig. 9 (right) and 13; the width is SC's.
     """
-    width = number_in("width", width, 0.0, 1.0, open_low=True)
-    fewest = whole("fewest", fewest, 1)
+    width = check_number("width", width, 0.0, 1.0, open_low=True)
+    fewest = check_integer("fewest", fewest, 1)
     at = _middles(points)
-    (confidence, precision), right = judged(msp, correct, name="msp")
-    within("msp", confidence, 0.0, 1.0)
-    height = shaped("max_logit", real("max_logit", max_logit).values, "msp", msp)
-    within("max_logit", height, -np.inf, np.inf)
+    (confidence, precision), right = check_scores(msp, correct, name="msp")
+    check_within("msp", confidence, 0.0, 1.0)
+    height = shaped("max_logit", check_numbers("max_logit", max_logit).values, "msp", msp)
+    check_within("max_logit", height, -np.inf, np.inf)
     low, high = (rounded(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
     both = [window_statistics(confidence[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
     return MaxLogitGivenMSP(at, width, *both)
@@ -111,10 +122,10 @@ def max_logit_given_msp(
 
 def _middles(points: int | ArrayLike) -> Doubles:
     """Middles of windows: that many from 0 to 1, or those given."""
-    if host("points", points)[0].ndim == 0:
-        return np.linspace(0.0, 1.0, whole("points", points, 2))
-    middles = real("points", points).values.astype(np.float64).reshape(-1)
-    within("points", middles, 0.0, 1.0)
+    if as_host_array("points", points)[0].ndim == 0:
+        return np.linspace(0.0, 1.0, check_integer("points", points, 2))
+    middles = check_numbers("points", points).values.astype(np.float64).reshape(-1)
+    check_within("points", middles, 0.0, 1.0)
     return middles
 
 
@@ -195,7 +206,7 @@ def sorted_logits(logits: ArrayLike, power: int = 5) -> SortedLogits:
     Reference:
         SC, Fig. 18.
     """
-    power, z = whole("power", power, 1), as_logits(logits)
+    power, z = check_integer("power", power, 1), as_logits(logits)
     parts = []
     for chunk in cache_chunks(z):
         check_finite(chunk)
@@ -266,21 +277,21 @@ def normalised_given_max_logit(
     Reference:
         SC, Fig. 19; the width is SC's.
     """
-    points, fewest = whole("points", points, 2), whole("fewest", fewest, 1)
-    width = number_in("width", width, 0.0, np.inf, open_low=True)
-    bounds = [number_in("edges", edge, 0.0, 1.0) for edge in edges]
+    points, fewest = check_integer("points", points, 2), check_integer("fewest", fewest, 1)
+    width = check_number("width", width, 0.0, np.inf, open_low=True)
+    bounds = [check_number("edges", edge, 0.0, 1.0) for edge in edges]
     if len(bounds) < 2 or any(low >= high for low, high in itertools.pairwise(bounds)):
         raise ValueError(f"edges must be at least two rising shares, got {list(edges)}")
     columns = [
-        real(name, values).values.astype(np.float64).reshape(-1)
+        check_numbers(name, values).values.astype(np.float64).reshape(-1)
         for name, values in (("msp", msp), ("max_logit", max_logit), ("normalised", normalised))
     ]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"msp, max_logit and normalised must be equally long, got {[len(c) for c in columns]}")
     for name, column in zip(("max_logit", "normalised"), columns[1:], strict=True):
-        within(name, column, -np.inf, np.inf)
+        check_within(name, column, -np.inf, np.inf)
     confidence, height, scaled = columns
-    within("msp", confidence, 0.0, 1.0)
+    check_within("msp", confidence, 0.0, 1.0)
     bins = []
     for low, high in itertools.pairwise(bounds):
         inside = (confidence > low) & (confidence <= high)

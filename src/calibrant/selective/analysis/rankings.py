@@ -18,7 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles
-from calibrant._validation import Bools, Floats, Ints, host, judged, number_in, truth, whole
+from calibrant._validation import (
+    Bools,
+    Floats,
+    Ints,
+    as_host_array,
+    check_correct,
+    check_integer,
+    check_number,
+    check_scores,
+)
 from calibrant.metrics import group_by_score, smallest_count
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -80,8 +89,8 @@ def risk_coverage_by_method(
     Reference:
         SC, Fig. 1, 4 and 9 (left).
     """
-    points = whole("points", points, 4)
-    targets = [number_in("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
+    points = check_integer("points", points, 4)
+    targets = [check_number("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
     if not isinstance(scores, Mapping) or not scores:
         kind = "none" if isinstance(scores, Mapping) else type(scores).__name__
         raise ValueError(f"scores must be a mapping of at least one name to scores, got {kind}")
@@ -91,7 +100,7 @@ def risk_coverage_by_method(
     curves = {}
     for name, score in scores.items():
         right_of = correct[name] if isinstance(correct, Mapping) else correct
-        (values, _), right = judged(score, right_of, name=f"scores[{name!r}]")
+        (values, _), right = check_scores(score, right_of, name=f"scores[{name!r}]")
         curves[name] = _curve(values, right, targets, points)
     return curves
 
@@ -179,9 +188,9 @@ def errors_by_source(
     Reference:
         SC, Fig. 8 (right).
     """
-    (values, _), right = judged(scores, correct, name="scores")
-    foreign = shaped("shifted", truth(shifted, name="shifted"), "scores", scores)
-    coverages = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
+    (values, _), right = check_scores(scores, correct, name="scores")
+    foreign = shaped("shifted", check_correct(shifted, name="shifted"), "scores", scores)
+    coverages = [check_number("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
     if not coverages:
         raise ValueError("coverage must be at least one share, got none")
     groups, of_shifted = group_by_score(values, right), group_by_score(values, right | ~foreign)
@@ -203,7 +212,7 @@ def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
 
 def shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) -> npt.NDArray[Scalar]:
     """The array flattened to ``[N]``, if it has the shape of another argument."""
-    shape = host(other, like)[0].shape
+    shape = as_host_array(other, like)[0].shape
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape of {other} {list(shape)}, got {list(array.shape)}")
     return array.reshape(-1)
@@ -211,4 +220,4 @@ def shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) -
 
 def _listed(name: str, x: float | ArrayLike) -> list[float]:
     """One number, or several, as a list."""
-    return list(host(name, x)[0].reshape(-1).tolist())
+    return list(as_host_array(name, x)[0].reshape(-1).tolist())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._progress import Progress, silent
-from calibrant._validation import LARGEST_SEED, differing_names, whole
+from calibrant._validation import LARGEST_SEED, check_integer, differing_names
 from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import Decisions, decide
 from calibrant.selective.policy.fit import fit_rule
@@ -138,7 +138,7 @@ class Policy(Rule):
         if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
-        seed = whole("seed", seed, 0, LARGEST_SEED)
+        seed = check_integer("seed", seed, 0, LARGEST_SEED)
         score = score if promised.score is None else "msp"  # which is not used
         check_arguments(predictions, target, score, group)
         set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)

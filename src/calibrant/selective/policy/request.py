@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
+from calibrant._validation import check_flag, check_number, did_you_mean, listing, short, shorten
 from calibrant.predictions import Predictions, check_group
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import FORMULAS
@@ -65,7 +65,7 @@ def read_promise(
     abstain_cost: float | None = None,
 ) -> Promise:
     """The promise asked for; that of a risk where nothing else is."""
-    flag("by_class", by_class)
+    check_flag("by_class", by_class)
     arguments = {"promise": promise is not None, "by_class": by_class, "costs": costs is not None}
     names = [name for name, is_given in arguments.items() if is_given]
     if len(names) > 1:
@@ -86,10 +86,10 @@ def read_promise(
     highest = float(matrix.max())
     if target_cost is None:
         raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
-    target = at_least("target_cost", target_cost, 0.0, highest)
+    target = check_number("target_cost", target_cost, 0.0, highest)
     open_share("target_cost over the highest cost", target / highest)
     if abstain_cost is not None:
-        abstain_cost = at_least("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
+        abstain_cost = check_number("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
     return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from calibrant._arrays import ArrayLike
 from calibrant._numbers import allowed, count, number
-from calibrant._validation import LARGEST_SEED, Bools, number_in, whole
+from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_number
 from calibrant.metrics import Doubles, Interval
 from calibrant.selective.bounds import allowed_errors, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise
@@ -210,12 +210,12 @@ def threshold_for_cost(
     values, costs = (np.asarray(column, dtype=np.float64) for column in (score, cost))
     if values.ndim != 1 or values.shape != costs.shape or not len(values):
         raise ValueError(f"score and cost must be [N] each, got {list(values.shape)} and {list(costs.shape)}")
-    highest = number_in("highest", highest, 0.0, math.inf, open_low=True)
+    highest = check_number("highest", highest, 0.0, math.inf, open_low=True)
     if not np.isfinite(values).all() or not ((costs >= 0) & (costs <= highest)).all():
         raise ValueError(f"score must be finite, and cost from 0 to highest = {highest:g}")
     open_share("target_cost / highest", target_cost / highest)
     confidence = open_share("confidence", confidence)
-    plan = draws(whole("seed", seed, 0, LARGEST_SEED), 0, len(values)) < share_for_choice(len(values))
+    plan = draws(check_integer("seed", seed, 0, LARGEST_SEED), 0, len(values)) < share_for_choice(len(values))
     if plan.all() or not plan.any():
         raise ValueError(f"{len(values)} samples are too few: some plan the tests, and others are tested")
     tested = ~plan

@@ -36,7 +36,7 @@ from scipy.special import betaincinv
 
 from calibrant._arrays import ArrayLike
 from calibrant._numbers import allowed, count, percent
-from calibrant._validation import choice, judged, number_in
+from calibrant._validation import check_choice, check_number, check_scores
 from calibrant.metrics import NEAREST, Doubles, Interval
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
@@ -140,7 +140,7 @@ def threshold_for_risk(
     """
     target_risk = open_share("target_risk", target_risk)
     confidence = open_share("confidence", confidence)
-    choice("method", method, get_args(Method))
+    check_choice("method", method, get_args(Method))
     curve = curve_of(score, correct)
     order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
     if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
@@ -187,7 +187,7 @@ def threshold_for_coverage(
         >>> threshold.accepted, 0.7 < threshold.value < 0.8
         (2, True)
     """
-    coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+    coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
     confidence = open_share("confidence", confidence)
     curve = curve_of(score, correct)
     rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
@@ -229,7 +229,7 @@ def thresholds_by_group(
         >>> thresholds["0"].value, round(thresholds["1"].coverage.value, 2)
         (-inf, 0.51)
     """
-    (values, _), right = judged(score, correct)
+    (values, _), right = check_scores(score, correct)
     names = np.asarray(groups).astype(str)
     if names.shape != values.shape:
         raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
@@ -303,7 +303,7 @@ def of_all_samples(threshold: Threshold, share: float) -> Threshold:
 
 def open_share(name: str, value: float) -> float:
     """A number above 0 and below 1, by a little more than rounding."""
-    value = number_in(name, value, 0.0, 1.0)
+    value = check_number(name, value, 0.0, 1.0)
     if not 0 < value < 1:
         raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
     if not NEAREST <= value <= 1 - NEAREST:

@@ -25,7 +25,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._validation import Bools, Ints, choice, listing, number_in
+from calibrant._validation import Bools, Ints, check_choice, check_number, listing
 from calibrant.metrics import Doubles
 from calibrant.selective.bounds import coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
@@ -113,13 +113,15 @@ class ThresholdTarget:
     def __post_init__(self) -> None:
         if self.risk is not None and self.coverage is not None:
             raise ValueError("give a target risk or a target coverage, not both")
-        choice("method", self.method, get_args(Method))
+        check_choice("method", self.method, get_args(Method))
         if self.risk is not None:
             object.__setattr__(self, "risk", open_share("target_risk", self.risk))
         if self.coverage is not None:
             if self.method != "best":
                 raise ValueError(f"method is for a target risk, got {self.method!r} with a target coverage")
-            object.__setattr__(self, "coverage", number_in("target_coverage", self.coverage, 0.0, 1.0, open_low=True))
+            object.__setattr__(
+                self, "coverage", check_number("target_coverage", self.coverage, 0.0, 1.0, open_low=True)
+            )
         object.__setattr__(self, "confidence", open_share("confidence", self.confidence))
 
     @property

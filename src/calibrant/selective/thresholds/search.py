@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from calibrant._arrays import ArrayLike
-from calibrant._validation import Bools, Ints, judged
+from calibrant._validation import Bools, Ints, check_scores
 from calibrant.metrics import Doubles, group_by_score
 from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fewest_with
 
@@ -80,7 +80,7 @@ class Curve:
 
 def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     """Count what every threshold accepts; ties are accepted whole or not at all."""
-    (values, _), right = judged(score, correct)
+    (values, _), right = check_scores(score, correct)
     groups = group_by_score(values, right)
     lower = np.append(groups.score[1:], -np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
