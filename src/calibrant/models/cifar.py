@@ -97,10 +97,10 @@ class PreactivationResNet(nn.Module):
         layers: list[nn.Module] = []
         for stage, (inputs, outputs) in enumerate(pairwise((16, 64, 128, 256))):
             for block in range(blocks):
-                first, stride = block == 0, 2 if block == 0 and stage > 0 else 1
-                before, activate = inputs if first else outputs, stage > 0 or not first
+                is_first, stride = block == 0, 2 if block == 0 and stage > 0 else 1
+                before, activate = inputs if is_first else outputs, stage > 0 or not is_first
                 layers.append(
-                    PreactivationBottleneck(before, inputs, outputs, stride, project=first, activate=activate)
+                    PreactivationBottleneck(before, inputs, outputs, stride, project=is_first, activate=activate)
                 )
         self.blocks = nn.Sequential(*layers)
         self.bn2 = _norm(256)

@@ -148,11 +148,11 @@ def _register_densenet(depth: int, published: int) -> None:
 
         drop = check_rate("dropout", dropout)
         model: Any = models.get_model(name, weights=None, num_classes=num_classes, drop_rate=drop)
-        first = model.features.conv0
+        conv0 = model.features.conv0
         if stem == "32":
             plain_densenet_stem(model, check_size("in_channels", in_channels))
         elif check_size("in_channels", in_channels) != 3:
-            model.features.conv0 = nn.Conv2d(in_channels, first.out_channels, 7, stride=2, padding=3, bias=False)
+            model.features.conv0 = nn.Conv2d(in_channels, conv0.out_channels, 7, stride=2, padding=3, bias=False)
             nn.init.kaiming_normal_(model.features.conv0.weight)
         return model
 

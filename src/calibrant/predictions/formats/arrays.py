@@ -198,8 +198,8 @@ class ArrayReader(Reader):
             if array.shape != expected and not (columns.one_column and name == schema.holds):
                 hint = ""
                 if array.shape[:1] == expected[:1] and len(array.shape) == len(expected) + 1:
-                    first = next(array.blocks(min(array.shape[0], LOOKED_AT)))
-                    hint = shape_hint(first, (len(first), *expected[1:]))
+                    block = next(array.blocks(min(array.shape[0], LOOKED_AT)))
+                    hint = shape_hint(block, (len(block), *expected[1:]))
                 actual = f"{list(array.shape)}{hint}"
                 raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {actual}")
 
