@@ -80,13 +80,9 @@ class Boxes:
         arrays = [_as_corners(b) for b in boxes]
         counts = [len(a) for a in arrays]
         corners = np.concatenate(arrays) if arrays else np.zeros((0, 4))
-        classes = (
-            np.full(len(corners), -1, dtype=np.int64) if labels is None else _concatenate("labels", labels, counts)
-        )
-        crowds = (
-            np.zeros(len(corners), dtype=bool) if crowd is None else _concatenate("crowd", crowd, counts).astype(bool)
-        )
-        return cls(corners, _offsets(counts), classes, crowds)
+        classes = _concatenate("labels", [np.full(n, -1) for n in counts] if labels is None else labels, counts)
+        crowds = _concatenate("crowd", [np.zeros(n) for n in counts] if crowd is None else crowd, counts)
+        return cls(corners, _offsets(counts), classes, crowds.astype(bool))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -40,6 +40,8 @@ MAX_IMAGE = 300_000_000
 MAX_TEXT = 2**26
 #: Compressed data may grow to this many bytes, or by this factor, which real data reach.
 MAX_UNPACKED, MAX_GROWTH = 2**29, 200
+#: The most bytes that one deflated byte can become.
+DEFLATE_RATIO = 1032
 #: Levels of folders that are searched.
 MAX_DEPTH = 64
 

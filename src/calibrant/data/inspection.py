@@ -239,11 +239,9 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     # From the first pixel to the last, by any of the usual conventions: 0 to W - 2, W - 1 or W, or 1 to W.
     spans = ((start == 0) & (margin <= 2)) | ((start == 1) & (margin == 0))
     frame = spans.all(1) & (start[:, 0] == start[:, 1]) & (margin[:, 0] == margin[:, 1]) & (sides > 0).all(1)
-    for flagged, finding in (
-        (tiny, f"box with a side of at most {TINY:g} pixels"),
-        (frame, "box around the whole image"),
-    ):
-        for owner in readable.owners[flagged]:
+    tiny_box = f"box with a side of at most {TINY:g} pixels"
+    for is_odd, finding in ((tiny, tiny_box), (frame, "box around the whole image")):
+        for owner in readable.owners[is_odd]:
             findings.odd(dataset.ids[rows[owner]], finding)
     inside = np.clip(readable.corners, 0.0, np.tile(image_size, 2))
     areas: Floats = union_area(inside[:, None]) / np.maximum(image_size.prod(1), 1e-300)

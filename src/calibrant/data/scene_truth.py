@@ -65,7 +65,6 @@ def true_calibration_error(
     if not ((confidences >= 0) & (confidences <= 1)).all():
         raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
     edges = np.arange(1, check_integer("bins", bins, 1)) / bins
-    gaps = np.bincount(
-        np.searchsorted(edges, confidences, side="left"), weights=confidences - accuracy, minlength=int(bins)
-    )
+    bin_of = np.searchsorted(edges, confidences, side="left")
+    gaps = np.bincount(bin_of, weights=confidences - accuracy, minlength=int(bins))
     return float(np.abs(gaps).sum() / len(confidences))

@@ -285,9 +285,8 @@ def _paint(
         else:
             cover = share[indices][..., None]
             height = (y - (plan.centre[objects][indices, 1] / size)[:, None, None].astype(np.float32))[..., None]
-            colours *= (np.float32(1.02) - np.float32(0.35) * height) * (
-                1 - np.float32(0.55) * edge[indices][..., None]
-            )
+            shade = np.float32(1.02) - np.float32(0.35) * height
+            colours *= shade * (1 - np.float32(0.55) * edge[indices][..., None])
         picture[pictures] += cover * (colours - picture[pictures])
     picture += np.float32(NOISE) * noise
     return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), share > 0

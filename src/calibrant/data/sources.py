@@ -27,7 +27,7 @@ class Inputs(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What a sample is."""
+        """The kind of a sample."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Any: ...

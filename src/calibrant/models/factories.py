@@ -146,7 +146,7 @@ def other_framework(model: Any) -> str:
 
 @contextlib.contextmanager
 def _errors_as_sentences(beginning: str) -> Iterator[None]:
-    """Turn any error of other people's code into a ValueError that begins with ``what``.
+    """Turn any error of other people's code into a ValueError that begins with ``beginning``.
 
     A SystemExit too: code that ends the process, even with "success", has not returned a model.
     """

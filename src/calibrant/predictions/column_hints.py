@@ -115,8 +115,8 @@ def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[st
     pair = next((name[:-6] for name in names if name.endswith(".score") and f"{name[:-6]}.label" in present), None)
     if pair is not None and truth:  # the output of a pipeline for one sample
         return {"labels": truth[0], "predicted": f"{pair}.label", "confidence": f"{pair}.score"}
-    taken = {*truth[:1], *predicted[:1]}
-    candidates = [name for name in names if name not in taken and not _is_metadata(name)]
+    assigned = {*truth[:1], *predicted[:1]}
+    candidates = [name for name in names if name not in assigned and not _is_metadata(name)]
     if not candidates:  # what is called a prediction may be a number
         candidates, predicted = predicted, []
     start: dict[str, str | Sequence[str]] = {"labels": truth[0]} if truth else {}

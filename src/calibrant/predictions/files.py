@@ -244,17 +244,17 @@ def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]
 def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
     """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
     parts: list[dict[str, Array]] = []
-    wanted = size
+    remaining = size
     for piece in pieces:
         start, rows = 0, _rows_in(piece)
         while start < rows:
-            stop = min(rows, start + wanted)
+            stop = min(rows, start + remaining)
             parts.append({name: array[start:stop] for name, array in piece.items()})
-            wanted -= stop - start
+            remaining -= stop - start
             start = stop
-            if not wanted:
+            if not remaining:
                 yield _join(parts, prefix)
-                parts, wanted = [], size
+                parts, remaining = [], size
     if parts:
         yield _join(parts, prefix)
 

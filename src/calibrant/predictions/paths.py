@@ -56,6 +56,7 @@ _SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
 
 RATIO = 100  # predictions are numbers, which compress by a factor of a few
 LEAST = 1 << 28  # bytes that any file may become
+DEFLATE_RATIO = 1032  # the most bytes that one deflated byte can become
 
 
 class FileError(ValueError):

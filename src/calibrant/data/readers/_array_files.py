@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 
 from calibrant._npy import ArrayHeader, read_header, read_values
 from calibrant._parquet import column_chunks
-from calibrant.data.files import UnreadableError, check_growth, open_file
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
 from calibrant.data.readers._annotations import short_repr
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33
 #: Columns of a table, and bytes of an archive's list of arrays.
 MAX_COLUMNS, MAX_DIRECTORY = 10_000, 2**18
-_DEFLATE = 1032  # how many bytes one packed byte can become
 _UNICODE = 0x10FFFF
 
 _BROKEN = (
@@ -81,7 +80,7 @@ class Npz:
         with wrap_errors(self.path):
             info = self._archive.getinfo(f"{name}.npy")
             stored = info.compress_type == zipfile.ZIP_STORED
-            limit = min(info.file_size, info.compress_size * (1 if stored else _DEFLATE) + 64)
+            limit = min(info.file_size, info.compress_size * (1 if stored else DEFLATE_RATIO) + 64)
             subject = f"{self.path}: {name!r:.80}"
             with self._archive.open(info) as member:
                 header = read_header(member)

@@ -125,8 +125,8 @@ def _by_image(
     for i, row in enumerate(rows):
         image, category, key = row.get("image_id"), row.get("category_id"), row.get("id")
         if not _is_key(image) or image not in result:
-            what = "annotation of an image that is not listed"
-            folder.findings.skip(f"{source}, annotation {i}", what, short_repr(image))
+            finding = "annotation of an image that is not listed"
+            folder.findings.skip(f"{source}, annotation {i}", finding, short_repr(image))
             continue
         if not _is_key(category) or category not in label_of:
             detail = f"{short_repr(category)}, annotation {i} in {source}"

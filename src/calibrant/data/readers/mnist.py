@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import UnreadableError, check_growth, open_file
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.sources import ImageArray
 
@@ -33,7 +33,6 @@ _PARTS = {"train": "train", "test": "t10k"}
 
 #: Largest array that is read, in bytes; MNIST's has 47 MB.
 MAX_BYTES = 2**31
-_DEFLATE = 1032  # how many bytes one packed byte can become
 
 
 def _file(home: Path, split: str, part: str) -> Path | None:
@@ -113,7 +112,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             length = math.prod(shape)
             if not length:
                 raise UnreadableError(f"{path}: the header announces {shape}, an array without entries")
-            if length > min(MAX_BYTES, size * (_DEFLATE if is_packed else 1)):
+            if length > min(MAX_BYTES, size * (DEFLATE_RATIO if is_packed else 1)):
                 raise UnreadableError(f"{path}: the header announces {shape}, more than {size} bytes can hold")
             check_growth(f"{path}: the array", size, length)
             data = file.read(length + 1)  # one more, to detect trailing bytes

@@ -233,8 +233,8 @@ def _pairs_in_list(folder: DataFolder, source: str) -> Iterator[tuple[str, str]]
             image, mask = ("/".join(PurePosixPath(name.replace("\\", "/")).parts[-2:]) for name in names)
             yield image, mask
         elif names:
-            what = "a line should name an image and a mask"
-            folder.findings.skip(f"{source} line {number}", what, f"{len(names)} names")
+            finding = "a line should name an image and a mask"
+            folder.findings.skip(f"{source} line {number}", finding, f"{len(names)} names")
 
 
 def _pairs_by_stem(folder: DataFolder, images: str, masks: str, ending: str) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,12 @@
 """CSV: text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
 
-A header line without commas may have semicolons or tabs instead; beside semicolons numbers may have decimal commas, as
-spreadsheets write them where that is the custom.
+A header line without commas may have semicolons or tabs instead; with semicolons, numbers may have decimal commas, as
+spreadsheets write them in some countries.
 
-Written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers so that they read back as
+Files are written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers are read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
-a pass over the file, made when it is first needed. Labels are what those of the first block are, unless the names of
-classes leave it open: then all labels decide, in the same pass.
+a pass over the file when it is first needed. The first block decides the type of labels, unless the class names leave
+it open: then all labels decide, in the same pass.
 
 The header line, and the line behind an error of Arrow's reader, are read by Python's: `csv_text`.
 """
@@ -272,15 +272,15 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
 
-def _field_error(column: str, kind: Any, text: str, place: str, file: DataFile) -> ValueError:
+def _field_error(column: str, kind: Any, text: str, location: str, file: DataFile) -> ValueError:
     if not text.strip():
-        return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', place.removeprefix(' in '))}")
+        return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', location.removeprefix(' in '))}")
     expected = EXPECTED.get(kind, "text in UTF-8")
     if kind == pa.float64() and text.rstrip().endswith("%"):
-        place += " (percentages? leave out the % and divide by 100)"
+        location += " (percentages? leave out the % and divide by 100)"
     if kind == pa.float64() and is_decimal_comma(text):
-        place += " (a decimal comma? write 0.5, or separate columns by semicolons)"
-    return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{place}")
+        location += " (a decimal comma? write 0.5, or separate columns by semicolons)"
+    return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
 
 def save(store: Store, path: Path) -> None:

@@ -29,9 +29,8 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.paths import DataFile, check_expansion, open_first
+from calibrant.predictions.paths import DEFLATE_RATIO, DataFile, check_expansion, open_first
 
-DEFLATE_RATIO = 1032  # deflate cannot compress better than this
 MOST_DIRECTORY = 1 << 23  # bytes
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")

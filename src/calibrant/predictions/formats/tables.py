@@ -1,6 +1,6 @@
-"""What tables share, CSV, Parquet and frames: their columns as NumPy arrays, without a Python object per value.
+"""Shared parts of tables (CSV, JSON lines, Parquet, frames): columns as NumPy arrays, without an object per value.
 
-Frames of pandas, polars and others (whatever narwhals knows) are read here, by the rules for columns of files.
+Frames of pandas, polars and other libraries that narwhals supports are read here, by the rules for columns of files.
 """
 
 from __future__ import annotations
