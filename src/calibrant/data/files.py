@@ -162,7 +162,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def check_name(root: Path, name: str) -> None:
-    """Raise if a name from a file leads out of the data folder; nothing on disk is looked at."""
+    """Raise if a name from a file leads out of the data folder; the disk is not accessed."""
     pure, windows = PurePosixPath(name), PureWindowsPath(name)
     absolute = pure.is_absolute() or windows.is_absolute() or windows.drive
     if not name or "\0" in name or absolute or ".." in windows.parts:
@@ -183,7 +183,7 @@ def path_inside(root: Path, name: str) -> Path:
 
 
 def link_problem(path: str | Path, home: Path) -> str:
-    """What is wrong with a link, or nothing; it must stay in ``home``, which is resolved already."""
+    """The problem of a link, or an empty text; it must stay in ``home``, which is resolved already."""
     try:
         target = Path(path).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: it leads to itself

@@ -36,7 +36,7 @@ class Layout:
 
     Attributes:
         name: Its name on the command line.
-        summary: One line: what is where.
+        summary: The files and folders of the layout, in one line.
         splits: The splits that a folder has (none: it is not this layout).
         read: ``read(root, split, *, on_error="raise", **options) -> Dataset``.
         rank: Layouts are tried in rising rank; general ones, such as a folder of images, come last.

@@ -1,8 +1,8 @@
 """Models given as ``package.module:factory``: whether their code is trusted, and importing and calling it.
 
 The networks of `names`, and timm's by their plain names, were installed on purpose. A ``package.module:factory`` can be
-any code, and some options make timm read arbitrary files and addresses. Both are fine in a program of one's own, and
-need the user's consent if a recipe or a run folder names them.
+any code, and some options make timm read arbitrary files and addresses. Both are fine in the
+user's own program, and need the user's consent if a recipe or a run folder names them.
 """
 
 from __future__ import annotations

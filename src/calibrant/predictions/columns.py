@@ -117,7 +117,7 @@ class ColumnMap:
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
-            facts = {"ignore_index": None} | facts  # a class is called so: only what is said is ignored
+            facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
         schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, **facts, prefix=f"{path}: ")
         return replace(self, one_column=one_column), schema
 

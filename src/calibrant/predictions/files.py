@@ -69,7 +69,7 @@ class Reader:
         raise NotImplementedError
 
     def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
-        """The different values of predicted and labels, if they are compared and were not yet looked at."""
+        """The different values of predicted and labels, if they are compared and not yet checked."""
         return None
 
     def set_decoder(self, decoder: LabelDecoder) -> None:

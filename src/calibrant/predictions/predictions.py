@@ -296,7 +296,7 @@ class Predictions:
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
         """Consecutive batches of at most ``size`` samples, by default as many as hold about four million numbers.
 
-        Batches of an opened file are read one at a time, into memory of their own that may be written to.
+        Batches of an opened file are read one at a time, into new memory that may be written to.
         """
         if size is None:
             size = self._store.schema.rows(BATCH)

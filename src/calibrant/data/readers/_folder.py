@@ -65,7 +65,7 @@ def reader(
 
     Args:
         name: Name of the layout on the command line.
-        summary: One line: what is where.
+        summary: The files and folders of the layout, in one line.
         splits: The splits of a folder; none, or an OSError or ValueError, if it has another layout.
         rank: Layouts are tried in rising rank; general ones come last.
         absent: By split, what it needs that a folder may lack; for messages.

@@ -31,7 +31,7 @@ OTHERS = ("ids", "groups", "soft", "classes", "split")
 MAX_SPLITS = 1000
 
 _INVALID = -1
-_BLOCK = 2**14  # rows looked at together
+_BLOCK = 2**14  # rows checked together
 
 
 def _splits(path: Path) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def arrays(
         root: The file.
         split: ``"all"``, or one of the values in ``split`` if the file has that.
         on_error: What to do with rows that hold NaN or infinite values, or no valid label.
-        label: What the labels are called; if left out, ``y``, ``labels`` or ``label``.
+        label: Name of the labels; if left out, ``y``, ``labels`` or ``label``.
         features: The array, or the columns, to take as inputs; if left out, the one that has a usual name, else every
             numeric column that has no other part.
         classes: Names, in the order of integer labels; if left out, those in the file, else the sorted labels.

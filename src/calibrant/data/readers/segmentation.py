@@ -149,7 +149,7 @@ def mask_dataset(
 
 
 def _fits(folder: DataFolder, image: str, mask: MaskFiles) -> bool:
-    """Whether a mask can be read and has the size of its image; looked at only with ``on_error="skip"``."""
+    """Whether a mask can be read and has the size of its image; checked only with ``on_error="skip"``."""
     if folder.findings.on_error == "raise":
         return True
     try:

@@ -1,4 +1,4 @@
-"""PASCAL VOC, and sets in its form: one XML file of boxes per image, and VOC's label masks.
+"""PASCAL VOC, and data sets in the same format: one XML file of boxes per image, and VOC's label masks.
 
     Annotations/**/*.xml  JPEGImages/**  ImageSets/Main/<split>.txt     without ImageSets one split, "all"
     *.xml and images in one folder                                      one split, "all"
@@ -19,7 +19,7 @@ is taken. SBD is looked for inside the VOC folder, as ``SBD`` or as its archive 
 
     cls/<stem>.mat   train.txt   val.txt
 
-torchvision's readers know only VOC's own years, and check neither names nor values.
+torchvision's readers support only the official years of VOC, and check neither names nor values.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _lists(root: Path) -> tuple[str, ...]:
 def voc(
     folder: DataFolder, *, classes: Sequence[str] | None = None, rename: Mapping[str, str] | None = None
 ) -> Dataset:
-    """Read a set in VOC's form; an image's class is that of its largest box.
+    """Read a data set in VOC's format; an image's class is that of its largest box.
 
     Args:
         folder: With Annotations, or with XML files and images; a split is a list in ImageSets/Main, or ``"all"``.

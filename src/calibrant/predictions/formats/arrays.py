@@ -1,7 +1,7 @@
 """Files of named arrays, ``.npz``, ``.npy`` and ``.safetensors``: where the bytes lie, how they are read and written.
 
-Rows are read into memory of their own rather than mapped: as fast, and what has been read does not stay resident. Where
-a checksum is known, it is computed on the way, and compared before the last rows are given out.
+Rows are read into new memory rather than mapped: this is as fast, and rows that were read do not stay resident. A known
+checksum is computed on the way, and compared before the last rows are returned.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class CsvReader(Reader):
         self.raw = dict(zip(self.header, header, strict=True))
         self.types: dict[str, Any] = {}
         self.decoder = LabelDecoder()
-        self.labels: LabelValues | None = None  # the different ones, if they were looked at
+        self.labels: LabelValues | None = None  # the different ones, once collected
 
     def rows(self) -> int:
         """The number of samples, counted."""
@@ -253,7 +253,7 @@ def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
 
 
 def _is_whole_or_text(name: str) -> bool:
-    """Whether a column may be whole numbers or text, and every row must be looked at to know."""
+    """Whether a column may be whole numbers or text, which only all rows can tell."""
     return name in ("ids", PREDICTED, ACTUAL) or name.startswith(GROUP)
 
 

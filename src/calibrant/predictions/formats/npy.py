@@ -39,7 +39,7 @@ from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
 CHECKSUMS = "checksums"
 MISMATCH = "the file is damaged, or of another set than the checksums beside it, which may be about to be replaced"
 MOST_FILES = 500  # of a set: each is open until all are written
-LOCK_SECONDS = 10  # to wait for somebody else's renames
+LOCK_SECONDS = 10  # to wait for the renames of another process
 
 
 def open_file(path: Path, options: OpenOptions) -> ArrayReader:
@@ -143,7 +143,7 @@ class _SummedFile:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Keep others who write a set of files here from renaming theirs meanwhile, where the file system has locks."""
+    """Keep other processes from renaming a set of files here meanwhile, if the file system has locks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         until = time.monotonic() + LOCK_SECONDS
