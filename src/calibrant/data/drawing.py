@@ -177,7 +177,7 @@ def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats
     """Colours ``[M, S, S, 3]`` of areas with the textures ``[M, 15]``.
 
     Args:
-        textures: rows of `texture_table` or `strange_textures`.
+        textures: rows of `texture_table` or `unseen_textures`.
         phase: ``[M, 2]``, the phases of the two waves, in turns.
         clouds: ``[M, S, S]``, the slow variation, approximately standard normal.
         x: horizontal position of every pixel, broadcastable to ``[M, S, S]``; the picture extends from 0 to 1.
