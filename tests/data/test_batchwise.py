@@ -84,7 +84,7 @@ def test_random_numbers_are_those_of_the_sample(seed):
 def test_a_number_that_must_be_drawn_again_is_left_to_the_sample():
     """A range of 3 2^30 refuses a quarter of all numbers."""
     random = rendering.Randomness(0, np.zeros(64, np.uint64), np.arange(64, dtype=np.uint64))
-    with pytest.raises(rendering.AgainError):
+    with pytest.raises(rendering.OneByOneError):
         random.integers(3 * 2**30 - 1)
 
 

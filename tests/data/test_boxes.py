@@ -149,12 +149,12 @@ def test_one_crowded_image_does_not_slow_its_batch():
     corners = random.integers(0, 60, (300, 2))
     crowded = np.concatenate([corners, corners + random.integers(1, 20, corners.shape)], axis=1)
     done = []
-    slabs = boxes._union_by_slabs
-    boxes._union_by_slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
+    slabs = boxes._union_areas_by_slabs
+    boxes._union_areas_by_slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
     try:
         values = objectness([crowded, *[[[0, 0, 4, 4], [2, 2, 8, 8]]] * 50], [0, 0, 80, 80], (80, 80))
     finally:
-        boxes._union_by_slabs = slabs
+        boxes._union_areas_by_slabs = slabs
     assert sorted(shape[:2] for shape in done) == [(1, 300), (50, 2)]
     assert values[0] == reference.mask_of(crowded, 80, 80).sum() / 6400
     assert values[1] == (16 + 36 - 4) / 6400

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant.data import layouts, read
-from calibrant.data.layouts import checked_options
+from calibrant.data.layouts import check_options
 from tests.helpers import box_files
 from tests.helpers.data_trees import TREES
 
@@ -52,7 +52,7 @@ def test_every_option_takes_what_its_annotation_says(name, option):
     refused = 0
     for value in STRANGE:
         try:
-            assert checked_options(name, reader, {option: value}) == {option: value}
+            assert check_options(name, reader, {option: value}) == {option: value}
         except ValueError as error:
             refused += 1
             text = str(error)
@@ -62,7 +62,7 @@ def test_every_option_takes_what_its_annotation_says(name, option):
             assert not any(word in text for word in ("Input should", "pydantic", "NoneType", "Sequence", "int "))
     assert refused > len(STRANGE) / 2
     default = inspect.signature(reader).parameters[option].default
-    assert checked_options(name, reader, {option: default}) == {option: default}
+    assert check_options(name, reader, {option: default}) == {option: default}
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_read_checks_options(tmp_path, options, message):
 
 def test_numbers_of_numpy_and_tuples_are_taken():
     kinds = layouts()
-    assert checked_options("digits", kinds["digits"].read, {"seed": np.int64(3)}) == {"seed": 3}
-    assert checked_options("voc", kinds["voc"].read, {"classes": ("a", "b")}) == {"classes": ("a", "b")}
+    assert check_options("digits", kinds["digits"].read, {"seed": np.int64(3)}) == {"seed": 3}
+    assert check_options("voc", kinds["voc"].read, {"classes": ("a", "b")}) == {"classes": ("a", "b")}
     for remove in (("headers",), ["headers"], {"quotes"}, frozenset({"footers"})):
-        assert checked_options("newsgroups", kinds["newsgroups"].read, {"remove": remove}) == {"remove": remove}
+        assert check_options("newsgroups", kinds["newsgroups"].read, {"remove": remove}) == {"remove": remove}
     with pytest.raises(ValueError, match=r"seed must be below 2\*\*63, got 9223372036854775808"):
-        checked_options("digits", kinds["digits"].read, {"seed": 2**63})
+        check_options("digits", kinds["digits"].read, {"seed": 2**63})
     with pytest.raises(ValueError, match="context must be a finite number, got nan"):
-        checked_options("scenes", kinds["scenes"].read, {"context": float("nan")})
+        check_options("scenes", kinds["scenes"].read, {"context": float("nan")})
 
 
 def test_more_scenes_than_memory_are_refused():

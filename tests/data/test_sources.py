@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from calibrant.data import ImageArray, ImageFiles, Rows, TextFiles
-from calibrant.data.sources import Joined
+from calibrant.data.sources import JoinedInputs
 
 
 def test_files_are_taken_by_position(tmp_path):
@@ -21,13 +21,13 @@ def test_files_are_taken_by_position(tmp_path):
 
 def test_joined_sources_keep_their_order():
     first, second = (ImageArray(np.full((n, 2, 3), n, np.uint8), f"set {n}") for n in (2, 3))
-    joined = Joined.of(first, second).take(np.array([3, 0, 1]))
+    joined = JoinedInputs.of(first, second).take(np.array([3, 0, 1]))
     assert (len(joined), joined.kind) == (3, "image")
     assert [joined.where(i) for i in range(3)] == ["set 3[1]", "set 2[0]", "set 2[1]"]
     assert [int(np.asarray(joined[i]).max()) for i in range(3)] == [3, 2, 2]
     assert joined.header(0) == ((3, 2), "L")
     with pytest.raises(ValueError, match="cannot join sources of different kinds: image, array"):
-        Joined.of(first, Rows(np.zeros((2, 2))))
+        JoinedInputs.of(first, Rows(np.zeros((2, 2))))
 
 
 def test_arrays_that_hold_no_images():

@@ -145,9 +145,9 @@ def test_other_errors_of_torch_stay_what_they_are():
             raise RuntimeError("some bug")
 
     with pytest.raises(RuntimeError, match="some bug"):
-        forward(Broken(), torch.zeros(2, 3), "broken", first=False)
+        forward(Broken(), torch.zeros(2, 3), "broken", is_first=False)
     with pytest.raises(ValueError, match=r"model 'broken' does not take inputs of shape \[2, 3\] \(some bug\)"):
-        forward(Broken(), torch.zeros(2, 3), "broken", first=True)
+        forward(Broken(), torch.zeros(2, 3), "broken", is_first=True)
     with pytest.raises(RuntimeError, match="some bug"), memory_errors():
         raise RuntimeError("some bug")
 
@@ -158,7 +158,7 @@ def test_a_lost_process_is_not_taken_for_a_misfit():
             raise RuntimeError("[gloo] Connection closed by peer")
 
     with pytest.raises(RuntimeError, match="gloo"):
-        forward(Lost(), torch.zeros(2), "lost", first=True)
+        forward(Lost(), torch.zeros(2), "lost", is_first=True)
 
 
 def test_predicting_says_what_does_not_fit(recipe):

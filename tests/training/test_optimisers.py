@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.training.optimisers import OptimiserSettings, Schedule, weights_climbed
+from calibrant.training.optimisers import OptimiserSettings, Schedule, climb_weights
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_sharpness_aware_steps_by_hand():
     w = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
     start = w.detach().clone()
     (w @ A @ w / 2).backward()
-    with weights_climbed([w], rho=0.3):
+    with climb_weights([w], rho=0.3):
         w.grad = None
         (w @ A @ w / 2).backward()
     g = A @ start

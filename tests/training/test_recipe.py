@@ -5,7 +5,7 @@ import time
 import pytest
 
 from calibrant.training import load
-from calibrant.training.components import MIXING, STEPS, make, make_loss, make_steps, words_of
+from calibrant.training.components import MIXING, STEPS, describe_hint, make, make_loss, make_steps
 from calibrant.training.recipe import LARGEST_FILE, Recipe, check_recipe
 from calibrant.training.settings import LARGEST_SEED
 from tests.training.conftest import RECIPE
@@ -215,8 +215,8 @@ def test_parameters_of_any_type_give_a_thing_or_a_sentence(what, table):
 
 
 def test_types_in_words():
-    assert words_of(int | tuple[int, int]) == "a whole number or two whole numbers"
-    assert words_of(float | None) == "a number"
+    assert describe_hint(int | tuple[int, int]) == "a whole number or two whole numbers"
+    assert describe_hint(float | None) == "a number"
 
 
 def test_a_loss_of_a_recipe_is_the_registrys():

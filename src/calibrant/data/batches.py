@@ -54,11 +54,11 @@ class Batch:
         return len(self.ids)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same with its tensors on a device."""
+        """A copy with its tensors on a device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        """The same with its tensors in pinned memory; a DataLoader calls it."""
+        """A copy with its tensors in pinned memory; called by a DataLoader."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -107,9 +107,9 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Batches of a whole epoch, wherever this one starts."""
-        full, remainder = divmod(self.number, self.size)
-        return full + (not self.drop_last and remainder >= (self.world if self.shuffle else 1))
+        """Number of batches in a whole epoch, whatever ``start`` is."""
+        full_batches, remainder = divmod(self.number, self.size)
+        return full_batches + (not self.drop_last and remainder >= (self.world if self.shuffle else 1))
 
     def __len__(self) -> int:
         return max(0, self.per_epoch - self.start)
@@ -144,6 +144,6 @@ def normalised(
         return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
     # Images are read with channels last: rows of width x channels keep the inner loop long.
     rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
-    out = rows if not images.is_floating_point() else None  # which may be the caller's memory
+    out = rows if not images.is_floating_point() else None  # else it may be the caller's memory
     rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=out)
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)

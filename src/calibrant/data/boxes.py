@@ -80,9 +80,9 @@ class Boxes:
         arrays = [_as_corners(b) for b in boxes]
         counts = [len(a) for a in arrays]
         corners = np.concatenate(arrays) if arrays else np.zeros((0, 4))
-        classes = np.full(len(corners), -1, dtype=np.int64) if labels is None else _joined("labels", labels, counts)
-        crowds = np.zeros(len(corners), dtype=bool) if crowd is None else _joined("crowd", crowd, counts).astype(bool)
-        return cls(corners, _offsets(counts), classes, crowds)
+        classes = _concatenate("labels", [np.full(n, -1) for n in counts] if labels is None else labels, counts)
+        crowds = _concatenate("crowd", [np.zeros(n) for n in counts] if crowd is None else crowd, counts)
+        return cls(corners, _offsets(counts), classes, crowds.astype(bool))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -91,7 +91,7 @@ class Boxes:
         return self.corners[self.span(index)]
 
     def span(self, index: int) -> slice:
-        """Where the boxes of one image lie in ``corners``, ``labels`` and ``crowd``."""
+        """The rows of one image's boxes in ``corners``, ``labels`` and ``crowd``."""
         index = range(len(self))[index]  # allows negative indices
         return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
 
@@ -102,7 +102,7 @@ class Boxes:
 
     @property
     def owners(self) -> Integers:
-        """Which image each box belongs to, [M]."""
+        """The image that each box belongs to, [M]."""
         return np.repeat(np.arange(len(self)), self.counts)
 
     @property
@@ -161,10 +161,10 @@ def _offsets(counts: ArrayLike) -> Integers:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _joined(name: str, parts: Sequence[ArrayLike], counts: Sequence[int]) -> Integers:
+def _concatenate(name: str, parts: Sequence[ArrayLike], counts: Sequence[int]) -> Integers:
     arrays = [np.asarray(p, dtype=np.int64).reshape(-1) for p in parts]
     if [len(a) for a in arrays] != list(counts):
-        raise ValueError(f"Boxes takes one entry of {name} per box, got another number")
+        raise ValueError(f"Boxes takes one entry of {name} per box, got a different number")
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 
@@ -198,13 +198,13 @@ def objectness(
     Reference:
         [ALS], section 3 and Fig. 4.
     """
-    device = next((v.device for v in _flattened(boxes, crop) if isinstance(v, Tensor)), None)
-    corners, counts, one_image = _ragged(boxes)
-    sizes, one_size = _rows("image_size", image_size, 2)
+    device = next((v.device for v in _items(boxes, crop) if isinstance(v, Tensor)), None)
+    corners, counts, one_image = _flatten_boxes(boxes)
+    sizes, one_size = _as_rows("image_size", image_size, 2)
     if not (np.isfinite(sizes).all() and (sizes > 0).all()):
         raise ValueError(f"objectness takes image sizes (width, height) above 0, got {sizes.tolist()[:4]}")
     full = np.concatenate([np.zeros_like(sizes), sizes], axis=1)
-    crops, one_crop = (full, one_size) if crop is None else _rows("crop", crop, 4)
+    crops, one_crop = (full, one_size) if crop is None else _as_rows("crop", crop, 4)
     number = _common_length({"boxes": counts, "crop": crops, "image_size": sizes})
     _check_geometry(corners, counts, crops, names)
     if len(counts) != number:  # one image, seen through many crops
@@ -229,7 +229,7 @@ def _covered_area(corners: Floats, counts: Integers, crops: Floats, sizes: Float
         np.maximum.at(largest, owners, _area(clipped))
         return largest
     visible = _area(clipped) > 0
-    return _union(clipped[visible], np.bincount(owners[visible], minlength=len(counts)))
+    return _union_areas(clipped[visible], np.bincount(owners[visible], minlength=len(counts)))
 
 
 def union_area(boxes: Floats) -> Floats:
@@ -243,10 +243,10 @@ def union_area(boxes: Floats) -> Floats:
         [28.0]
     """
     visible = _area(boxes) > 0
-    return _union(boxes[visible], visible.sum(axis=1))
+    return _union_areas(boxes[visible], visible.sum(axis=1))
 
 
-def _union(corners: Floats, counts: Integers) -> Floats:
+def _union_areas(corners: Floats, counts: Integers) -> Floats:
     """Areas of the unions of the boxes of each image; images with the same number of boxes are processed together."""
     result = np.zeros(len(counts))
     starts = np.cumsum(counts) - counts
@@ -256,22 +256,22 @@ def _union(corners: Floats, counts: Integers) -> Floats:
         if count == 1:
             result[images] = _area(boxes[:, 0])
             continue
-        together = max(1, _ELEMENTS // (2 * count * count))
-        for first in range(0, len(images), together):
-            part = slice(first, first + together)
-            result[images[part]] = _union_by_slabs(boxes[part])
+        chunk = max(1, _ELEMENTS // (2 * count * count))
+        for start in range(0, len(images), chunk):
+            part = slice(start, start + chunk)
+            result[images[part]] = _union_areas_by_slabs(boxes[part])
     return result
 
 
-def _union_by_slabs(boxes: Floats) -> Floats:
+def _union_areas_by_slabs(boxes: Floats) -> Floats:
     """Areas of the unions of [N, B, 4], slab by slab."""
     boxes = np.take_along_axis(boxes, np.argsort(boxes[:, :, 1], axis=1)[:, :, None], axis=1)
     x1, y1, x2, y2 = np.moveaxis(boxes, 2, 0)
     edges = np.sort(np.concatenate([x1, x2], axis=1), axis=1)
     area = np.zeros(len(boxes))
-    together = max(1, _ELEMENTS // boxes[:, :, 0].size)
-    for first in range(0, edges.shape[1] - 1, together):
-        left, right = edges[:, first : first + together + 1][:, :-1], edges[:, first + 1 : first + together + 1]
+    chunk = max(1, _ELEMENTS // boxes[:, :, 0].size)
+    for start in range(0, edges.shape[1] - 1, chunk):
+        left, right = edges[:, start : start + chunk + 1][:, :-1], edges[:, start + 1 : start + chunk + 1]
         inside = (x1[:, None] <= left[:, :, None]) & (right[:, :, None] <= x2[:, None])  # [n, slab, box]
         furthest = np.maximum.accumulate(np.where(inside, y2[:, None], -np.inf), axis=2)
         before = np.concatenate([np.full_like(furthest[:, :, :1], -np.inf), furthest[:, :, :-1]], axis=2)
@@ -284,19 +284,19 @@ def _area(boxes: Floats) -> Floats:
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
-def _flattened(*values: Any) -> Iterator[Any]:
+def _items(*values: Any) -> Iterator[Any]:
     for value in values:
         yield value
         if isinstance(value, (list, tuple)):
             yield from value
 
 
-def _ragged(boxes: Any) -> tuple[Floats, Integers, bool]:
+def _flatten_boxes(boxes: Any) -> tuple[Floats, Integers, bool]:
     """Corners of all images [M, 4], the boxes per image [N], and whether a single image was given."""
     if isinstance(boxes, Boxes):
         return boxes.corners, boxes.counts, False
     if isinstance(boxes, (list, tuple)) and len(boxes):
-        boxes = [_on_host(b) for b in boxes]
+        boxes = [_to_numpy(b) for b in boxes]
         if all(np.ndim(b) == 2 or not np.size(b) for b in boxes):
             arrays = [_as_corners(b) for b in boxes]
             return np.concatenate(arrays), np.array([len(a) for a in arrays], dtype=np.int64), False
@@ -310,7 +310,7 @@ def _as_corners(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
     """Boxes as float64 [B, 4] (or [N, B, 4])."""
     requirement = "boxes must be [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
     try:
-        array = np.asarray(_on_host(boxes), dtype=np.float64)
+        array = np.asarray(_to_numpy(boxes), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{requirement}, got something else ({' '.join(str(error).split())})") from error
     if array.size == 0 and array.ndim < 3:
@@ -322,12 +322,12 @@ def _as_corners(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
     return array
 
 
-def _rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
+def _as_rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
     """Values as [N, width], and whether a single row was given."""
     if isinstance(values, (list, tuple)):
-        values = [_on_host(value) for value in values]
+        values = [_to_numpy(value) for value in values]
     try:
-        array = np.asarray(_on_host(values), dtype=np.float64)
+        array = np.asarray(_to_numpy(values), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise ValueError(f"objectness takes {name} of numbers ({' '.join(str(error).split())})") from error
     if array.ndim not in (1, 2) or array.shape[-1] != width:
@@ -344,7 +344,7 @@ def _common_length(columns: dict[str, NDArray[Any]]) -> int:
     return number
 
 
-def _on_host(values: Any) -> Any:
+def _to_numpy(values: Any) -> Any:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
@@ -354,10 +354,12 @@ def _on_host(values: Any) -> Any:
 def _check_corners(corners: Floats, offsets: Integers, name: Callable[[int], str]) -> None:
     broken = ~np.isfinite(corners).all(axis=1) | (corners[:, 2:] < corners[:, :2]).any(axis=1)
     if broken.any():
-        box = int(broken.argmax())
-        image = int(np.searchsorted(offsets, box, side="right")) - 1
-        where = f"{name(image)}: box {box - int(offsets[image])}"
-        raise ValueError(f"{where} is inverted or not finite (x1, y1, x2, y2 = {corners[box].tolist()})")
+        row = int(broken.argmax())
+        image = int(np.searchsorted(offsets, row, side="right")) - 1
+        box = row - int(offsets[image])
+        raise ValueError(
+            f"{name(image)}: box {box} is inverted or not finite (x1, y1, x2, y2 = {corners[row].tolist()})"
+        )
 
 
 def _check_geometry(corners: Floats, counts: Integers, crops: Floats, names: Sequence[str] | str | None) -> None:

@@ -1,6 +1,6 @@
 """A data set: columns of facts about each sample, a source that reads inputs on demand, and a report.
 
-The report counts the samples that a reader skipped or found odd, and lists where they are, up to a limit.
+The report counts the samples that a reader skipped or found odd, and lists their locations, up to a limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant._validation import check_choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
-from calibrant.data.sources import Inputs, Joined, Kind, join
+from calibrant.data.sources import Inputs, JoinedInputs, Kind, join
 
 OnError = Literal["raise", "skip"]
 
@@ -26,7 +26,7 @@ OnError = Literal["raise", "skip"]
 NO_CLASS = -1
 #: The finding about class names that `group_similar` puts together.
 ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
-#: Largest number of places listed per kind of finding; the counts go on.
+#: Largest number of locations listed per kind of finding; all are counted.
 LISTED = 10_000
 
 
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 class Issue(NamedTuple):
-    """One kind of finding: how often, and where (at most `LISTED` places)."""
+    """One kind of finding: how often it occurred, and where (at most `LISTED` locations)."""
 
     what: str
     times: int
@@ -69,12 +69,12 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(self.lines()) or "nothing skipped, nothing odd"
 
-    def lines(self, places: int = 3) -> Iterator[str]:
-        """One line per kind of finding, with the first few places."""
+    def lines(self, locations: int = 3) -> Iterator[str]:
+        """One line per kind of finding, with the first few locations."""
         for title, issues in (("skipped", self.skipped), ("odd", self.odd)):
-            for what, times, where in issues:
-                listed = ", ".join(where[:places]) + (", ..." if times > places else "")
-                yield f"{title}: {what}: {times}" + (f" ({listed})" if listed else "")
+            for issue in issues:
+                listed = ", ".join(issue.where[:locations]) + (", ..." if issue.times > locations else "")
+                yield f"{title}: {issue.what}: {issue.times}" + (f" ({listed})" if listed else "")
 
     def __add__(self, other: Report) -> Report:
         findings = Findings("skip")
@@ -84,27 +84,27 @@ class Report:
 
 
 class Findings:
-    """Collects a reader's findings; with ``on_error="raise"`` the first sample to be skipped is an error."""
+    """Collects a reader's findings; with ``on_error="raise"`` the first broken sample is an error."""
 
     def __init__(self, on_error: OnError = "raise"):
         self.on_error = check_choice("on_error", on_error, ("raise", "skip"))
         self._times: Counter[tuple[bool, str]] = Counter()  # by whether it was skipped, and the kind
-        self._places: dict[tuple[bool, str], list[str]] = {}
+        self._locations: dict[tuple[bool, str], list[str]] = {}
 
-    def skip(self, where: str, what: str, detail: str = "") -> None:
-        """Skip a broken sample, or raise; it is counted under ``what`` and listed with ``detail``."""
+    def skip(self, location: str, finding: str, detail: str = "") -> None:
+        """Skip a broken sample, or raise; it is counted under ``finding`` and listed with ``detail``."""
         reason = f" ({printable(detail)})" if detail else ""
         if self.on_error == "raise":
-            raise ValueError(f"{printable(where)}: {what}{reason}")
-        self._record(True, what, 1, (printable(where) + reason,))
+            raise ValueError(f"{printable(location)}: {finding}{reason}")
+        self._record(True, finding, 1, (printable(location) + reason,))
 
-    def leave_out(self, where: str, what: str) -> None:
+    def leave_out(self, location: str, finding: str) -> None:
         """Leave out a sample that is not wanted, such as one of another class: counted, never an error."""
-        self._record(True, what, 1, (printable(where),))
+        self._record(True, finding, 1, (printable(location),))
 
-    def odd(self, where: str, what: str) -> None:
+    def odd(self, location: str, finding: str) -> None:
         """Report a sample that is kept."""
-        self._record(False, what, 1, (printable(where),))
+        self._record(False, finding, 1, (printable(location),))
 
     def add(self, report: Report) -> None:
         """Add the findings of a report."""
@@ -119,13 +119,13 @@ class Findings:
 
     def report(self) -> Report:
         """All findings so far, skipped and odd, in the order of their first appearance."""
-        issues = [(key[0], Issue(key[1], times, tuple(self._places[key]))) for key, times in self._times.items()]
+        issues = [(key[0], Issue(key[1], times, tuple(self._locations[key]))) for key, times in self._times.items()]
         return Report(tuple(i for skipped, i in issues if skipped), tuple(i for skipped, i in issues if not skipped))
 
-    def _record(self, skipped: bool, what: str, times: int, where: tuple[str, ...]) -> None:
-        self._times[skipped, what] += times
-        places = self._places.setdefault((skipped, what), [])
-        places.extend(where[: LISTED - len(places)])
+    def _record(self, skipped: bool, finding: str, times: int, locations: tuple[str, ...]) -> None:
+        self._times[skipped, finding] += times
+        listed = self._locations.setdefault((skipped, finding), [])
+        listed.extend(locations[: LISTED - len(listed)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,10 +192,10 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             value = getattr(self, column)
             if value is not None and len(value) != number:
                 raise ValueError(f"{self.title}: {len(value)} {column} for {number} samples")
-        for what, names in (("id", self.ids), ("class", self.classes)):
+        for kind, names in (("id", self.ids), ("class", self.classes)):
             if len(set(names)) != len(names):
                 repeated = next(name for name, times in Counter(names).items() if times > 1)
-                raise ValueError(f"{self.title}: the {what} {repeated!r} occurs more than once")
+                raise ValueError(f"{self.title}: the {kind} {repeated!r} occurs more than once")
         outside = (self.labels < NO_CLASS) | (self.labels >= len(self.classes))
         if outside.any():
             label = self.labels[outside][0]
@@ -245,7 +245,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         return self.replace(**(columns | changes))
 
     def replace(self, **changes: Any) -> Dataset:
-        """A copy with other columns."""
+        """A copy with changed columns."""
         return dataclasses.replace(self, **changes)
 
     def merged(self, other: Dataset) -> Dataset:
@@ -265,7 +265,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
 
 
 def group_similar(names: Iterable[str]) -> list[list[str]]:
-    """Names that differ only by case, spaces, '-' or '_', together.
+    """Group names that differ only by case, spaces, '-' or '_'.
 
     Example:
         >>> group_similar(["trash can", "dog", "Trash_Can"])
@@ -292,7 +292,7 @@ _COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "labels": _stack,
     "inputs": join,
     "boxes": operator.add,
-    "masks": Joined.of,
+    "masks": JoinedInputs.of,
     "soft": _stack,
     "groups": operator.add,
     "context": _stack,

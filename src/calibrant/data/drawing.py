@@ -1,4 +1,4 @@
-"""Drawing scenes: outlines of the classes, grounds, fills, and their rasterisation, many pictures at once.
+"""Drawing scenes: outlines of the classes, backgrounds, textures, and their rasterisation, many pictures at once.
 
 An outline is a radius per direction around a centre, so that a mixture of two radii is a shape between two classes, and
 the distance of a pixel to the edge has a closed form. Lengths are in pixels, y points down, and the centre of the pixel
@@ -21,13 +21,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 DIRECTIONS = 256  # of an outline
-FAINT = 0.06  # coverage below this is not drawn: it would not show
+FAINT = 0.06  # coverage below this is not drawn, since it would be invisible
 
 _ANGLE = np.arange(DIRECTIONS) * (2 * math.pi / DIRECTIONS)
 
 
 def _polygon(*points: tuple[float, float], mirror: bool = False) -> Doubles:
-    """The radii of a polygon around the origin, y up; ``mirror`` adds the left half of a right one."""
+    """The radii of a polygon around the origin, y up; ``mirror`` adds the mirrored left half."""
     corners = np.array(points + tuple((-x, y) for x, y in reversed(points) if mirror and x))
     start, end = corners, np.roll(corners, -1, axis=0)
     ray = np.stack([np.cos(_ANGLE), np.sin(_ANGLE)], axis=1)[:, None]
@@ -48,7 +48,7 @@ def _petals(count: int, depth: float, power: float = 1.0) -> Doubles:
 
 
 def _star() -> Doubles:
-    """Five points."""
+    """A star with five points."""
     turn = np.arange(10) * (math.pi / 5) + math.pi / 2
     length = np.where(np.arange(10) % 2, 0.42, 1.0)
     return _polygon(*zip((length * np.cos(turn)).tolist(), (length * np.sin(turn)).tolist(), strict=True))
@@ -94,17 +94,17 @@ OUTLINES: Doubles = np.stack([r / np.sqrt((r**2).mean() * math.pi) for r in SHAP
 
 @dataclass(frozen=True)
 class Texture:
-    """How an area is filled: two colours, and what leads from one to the other.
+    """How an area is filled: two colours, and the pattern that blends them.
 
     Attributes:
         dark: RGB where the pattern is low.
-        light: RGB where it is high.
-        waves: strength of a first wave, of a second, and of their product.
-        cycles: waves per picture, of both.
-        angle: direction of the first in degrees; the second is perpendicular.
+        light: RGB where the pattern is high.
+        waves: strength of the first wave, of the second, and of their product.
+        cycles: cycles per picture of each wave.
+        angle: direction of the first wave in degrees; the second is perpendicular.
         bend: how far the second wave bends the first.
-        sharp: from soft (1) to hard (8) edges.
-        clouds: strength of a random slow variation.
+        sharp: sharpness of edges, from soft (1) to hard (8).
+        clouds: strength of a slow random variation.
     """
 
     dark: tuple[int, int, int]
@@ -122,7 +122,7 @@ class Texture:
         return [*(c / 255 for c in self.dark), *(c / 255 for c in self.light), *numbers]
 
 
-#: One ground per class.
+#: One background per class.
 GROUNDS = (
     Texture((22, 24, 62), (120, 124, 190), (0.5, 0.5, 0), (5, 5), 20, 0, 1.2, 0.5),  # star: night
     Texture((84, 148, 72), (176, 208, 104), (0, 0, 0.6), (4, 4), 45, 0, 1.5, 0.5),  # flower: meadow
@@ -161,27 +161,27 @@ def texture_table(textures: Sequence[Texture]) -> Doubles:
     return np.array([texture.row() for texture in textures])
 
 
-def strange_textures(u: Doubles) -> Doubles:
-    """Textures that no ground and no object has, from numbers ``[M, 12]`` in 0..1: zigzags and rings in any colour."""
+def unseen_textures(u: Doubles) -> Doubles:
+    """Textures that no background or object has, from numbers ``[M, 12]`` in 0..1: zigzags and rings in any colour."""
     base = 0.15 + 0.7 * u[:, 0:3]
-    other = np.clip(base + np.where(u[:, 3:6] < 0.5, -1, 1) * (0.12 + 0.2 * u[:, 3:6]), 0, 1)
+    second = np.clip(base + np.where(u[:, 3:6] < 0.5, -1, 1) * (0.12 + 0.2 * u[:, 3:6]), 0, 1)
     ones = np.ones(len(u))
-    kind = u[:, 6] < 0.5
-    waves = [0.2 * ones, np.where(kind, 0.0, 1.0), np.where(kind, 1.0, 0.2)]
+    is_product = u[:, 6] < 0.5
+    waves = [0.2 * ones, np.where(is_product, 0.0, 1.0), np.where(is_product, 1.0, 0.2)]
     cycles = [1 + 7 * u[:, 7], 1 + 7 * u[:, 8]]
-    rest = [2 * math.pi * u[:, 9], 4 * u[:, 10] - 2, 1 + 7 * u[:, 11], 0.4 * ones]
-    return np.concatenate([base, other, np.stack([*waves, *cycles, *rest], axis=1)], axis=1)
+    angle, bend, sharp, clouds = 2 * math.pi * u[:, 9], 4 * u[:, 10] - 2, 1 + 7 * u[:, 11], 0.4 * ones
+    return np.concatenate([base, second, np.stack([*waves, *cycles, angle, bend, sharp, clouds], axis=1)], axis=1)
 
 
 def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats) -> Floats:
     """Colours ``[M, S, S, 3]`` of areas with the textures ``[M, 15]``.
 
     Args:
-        textures: rows of `texture_table` or `strange_textures`.
-        phase: ``[M, 2]``, where the two waves begin, in turns.
-        clouds: ``[M, S, S]``, the slow variation, about standard normal.
-        x: horizontal place of every pixel, broadcastable to ``[M, S, S]``, the picture from 0 to 1.
-        y: vertical place.
+        textures: rows of `texture_table` or `unseen_textures`.
+        phase: ``[M, 2]``, the phases of the two waves, in turns.
+        clouds: ``[M, S, S]``, the slow variation, approximately standard normal.
+        x: horizontal position of every pixel, broadcastable to ``[M, S, S]``; the picture extends from 0 to 1.
+        y: vertical position.
     """
     columns = textures.astype(np.float32).T[:, :, None, None]
     wave_a, wave_b, product, cycles_a, cycles_b, angle, bend, sharp, cloudy = columns[6:]
@@ -198,7 +198,7 @@ def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats
 
 
 def spread(noise: Floats, size: int) -> Floats:
-    """Noise ``[M, g, g]`` on a coarse grid, smoothly spread over ``[M, size, size]``."""
+    """Interpolate noise ``[M, g, g]`` on a coarse grid smoothly to ``[M, size, size]``."""
     grid = noise.shape[-1]
     position = np.linspace(0, grid - 1, size)
     gap = np.abs(position[:, None] - np.arange(grid))
@@ -214,27 +214,27 @@ def extents(outlines: Doubles) -> tuple[Doubles, Doubles, Doubles, Doubles]:
 
 
 def turn(outlines: Doubles, turns: Doubles) -> Doubles:
-    """Outlines turned counter-clockwise by whole steps nearest to ``turns`` of a full circle."""
+    """Turn outlines counter-clockwise by ``turns`` of a full circle, rounded to whole steps of direction."""
     steps = np.rint(turns * DIRECTIONS).astype(np.int64)
     return np.take_along_axis(outlines, (np.arange(DIRECTIONS) - steps[:, None]) % DIRECTIONS, axis=1)
 
 
-def space(centre: Doubles, reach: tuple[Doubles, ...], scale: Doubles) -> Doubles:
-    """The space ``[M, 4]`` an object takes, with its soft edge."""
+def occupied_area(centre: Doubles, reach: tuple[Doubles, ...], scale: Doubles) -> Doubles:
+    """The rectangle ``[M, 4]`` that each object occupies, with its soft edge."""
     left, up, right, down = (r * scale + 0.5 for r in reach)
     return np.stack([centre[:, 0] - left, centre[:, 1] - up, centre[:, 0] + right, centre[:, 1] + down], axis=1)
 
 
-def place(where: Doubles, reach: tuple[Doubles, ...], scale: Doubles, u: Doubles) -> tuple[Doubles, Bools]:
-    """Centres of objects placed evenly in rectangles ``[M, 4]``, and whether they fit."""
+def place(areas: Doubles, reach: tuple[Doubles, ...], scale: Doubles, u: Doubles) -> tuple[Doubles, Bools]:
+    """Place objects uniformly in rectangles ``[M, 4]``: their centres, and whether they fit."""
     left, up, right, down = (r * scale + 0.5 for r in reach)
-    slack_x = where[:, 2] - where[:, 0] - left - right
-    slack_y = where[:, 3] - where[:, 1] - up - down
-    centre = np.stack([where[:, 0] + left + slack_x * u[:, 0], where[:, 1] + up + slack_y * u[:, 1]], axis=1)
+    slack_x = areas[:, 2] - areas[:, 0] - left - right
+    slack_y = areas[:, 3] - areas[:, 1] - up - down
+    centre = np.stack([areas[:, 0] + left + slack_x * u[:, 0], areas[:, 1] + up + slack_y * u[:, 1]], axis=1)
     return centre, (slack_x >= 0) & (slack_y >= 0)
 
 
-def around(box: Doubles, size: int) -> Doubles:
+def rectangles_around(box: Doubles, size: int) -> Doubles:
     """Four rectangles ``[M, 4, 4]`` around a box, arranged like a pinwheel so that no two share a pixel."""
     x1, y1 = np.floor(box[:, 0]), np.floor(box[:, 1])
     x2, y2 = np.ceil(box[:, 2]), np.ceil(box[:, 3])
@@ -246,15 +246,15 @@ def around(box: Doubles, size: int) -> Doubles:
 def first_fit(
     room: Doubles, reach: tuple[Doubles, ...], scale: Doubles, start: Ints, occupied: Ints
 ) -> tuple[Ints, Bools]:
-    """The first of the four rectangles from ``start`` on that is free and has room, and whether there is one."""
-    side, settled = start, np.zeros(len(start), dtype=bool)
+    """The first of the four rectangles, from ``start`` on, that is free and large enough, and whether there is one."""
+    side, fits = start, np.zeros(len(start), dtype=bool)
     for step in range(4):
-        here = (start + step) % 4
-        _, fits = place(room[np.arange(len(start)), here], reach, scale, np.zeros((len(start), 2)))
-        better = ~settled & fits & (here != occupied)
-        side = np.where(better, here, side)
-        settled |= better
-    return side, settled
+        candidate = (start + step) % 4
+        _, has_room = place(room[np.arange(len(start)), candidate], reach, scale, np.zeros((len(start), 2)))
+        better = ~fits & has_room & (candidate != occupied)
+        side = np.where(better, candidate, side)
+        fits |= better
+    return side, fits
 
 
 def coverage(outlines: Doubles, scale: Doubles, centre: Doubles, size: int) -> Floats:
@@ -267,14 +267,14 @@ def coverage(outlines: Doubles, scale: Doubles, centre: Doubles, size: int) -> F
     dy = (pixel - centre[:, 1, None].astype(np.float32))[:, :, None]
     radius = np.sqrt(dx**2 + dy**2)
     per_radian = np.float32(DIRECTIONS / (2 * math.pi))
-    at = np.arctan2(-dy, dx) * per_radian + np.float32(DIRECTIONS)
-    low = at.astype(np.int32)
+    direction = np.arctan2(-dy, dx) * per_radian + np.float32(DIRECTIONS)
+    low = direction.astype(np.int32)
     edges = (outlines * scale[:, None]).astype(np.float32)
     step = np.roll(edges, -1, axis=1) - edges
     flat = (low % DIRECTIONS) + (np.arange(len(edges), dtype=np.int32) * DIRECTIONS)[:, None, None]
     rise = step.ravel()[flat]
-    edge = edges.ravel()[flat] + (at - low) * rise
-    # Where the edge runs along the ray the slope has no bound, and says nothing about pixels far from that edge.
+    edge = edges.ravel()[flat] + (direction - low) * rise
+    # Where the edge runs along the ray the slope is unbounded, and irrelevant to pixels far from that edge.
     slope = np.minimum(np.abs(rise) * per_radian / np.maximum(radius, 1), 2)
     share: Floats = np.clip((edge - radius) / np.sqrt(1 + slope**2) + np.float32(0.5), 0, 1)
     share[share < FAINT] = 0

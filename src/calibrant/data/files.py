@@ -40,6 +40,8 @@ MAX_IMAGE = 300_000_000
 MAX_TEXT = 2**26
 #: Compressed data may grow to this many bytes, or by this factor, which real data reach.
 MAX_UNPACKED, MAX_GROWTH = 2**29, 200
+#: The most bytes that one deflated byte can become.
+DEFLATE_RATIO = 1032
 #: Levels of folders that are searched.
 MAX_DEPTH = 64
 
@@ -64,7 +66,7 @@ class UnreadableError(ValueError):
 
 
 @contextmanager
-def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
+def open_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
     """Open an image file of an allowed format and size; any failure is an `UnreadableError` that names it."""
     try:
         with warnings.catch_warnings():
@@ -96,7 +98,7 @@ def _check_header(file: IO[bytes], path: Path) -> IO[bytes]:
     return file
 
 
-def eight_bit(image: Image.Image, path: Path) -> Image.Image:
+def to_eight_bit(image: Image.Image, path: Path) -> Image.Image:
     """Convert a grey image of more than 8 bits to 8; others are returned unchanged."""
     if image.mode != "I" and not image.mode.startswith("I;16"):
         if image.mode == "F":
@@ -137,11 +139,11 @@ def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
     return data
 
 
-def check_growth(what: str, packed: int, size: int) -> None:
+def check_growth(subject: str, packed: int, size: int) -> None:
     """Refuse to unpack ``packed`` bytes that would grow to too large a ``size``."""
     if size > max(MAX_UNPACKED, MAX_GROWTH * packed):
         raise UnreadableError(
-            f"{what} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
+            f"{subject} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
             f"{MAX_UNPACKED:,} may grow at most {MAX_GROWTH} times, so write it without compression"
         )
 
@@ -160,14 +162,14 @@ def read_lines(path: Path) -> list[str]:
 
 
 def check_name(root: Path, name: str) -> None:
-    """Raise if a name from a file leads out of the data folder; nothing on disk is looked at."""
+    """Raise if a name from a file leads out of the data folder; the disk is not accessed."""
     pure, windows = PurePosixPath(name), PureWindowsPath(name)
     absolute = pure.is_absolute() or windows.is_absolute() or windows.drive
     if not name or "\0" in name or absolute or ".." in windows.parts:
         raise ValueError(f"{name[:200]!r} is not a name inside the data folder {root}")
 
 
-def inside(root: Path, name: str) -> Path:
+def path_inside(root: Path, name: str) -> Path:
     """The path of a name from a file; an error if it leads out of the data folder, also through a link."""
     check_name(root, name)
     path = root / name
@@ -180,8 +182,8 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
-def link_trouble(path: str | Path, home: Path) -> str:
-    """What is wrong with a link, or nothing; it must stay in ``home``, which is resolved already."""
+def link_problem(path: str | Path, home: Path) -> str:
+    """The problem of a link, or an empty text; it must stay in ``home``, which is resolved already."""
     try:
         target = Path(path).resolve(strict=True)
     except (OSError, RuntimeError):  # RuntimeError: it leads to itself
@@ -193,7 +195,7 @@ def files_below(
     folder: Path,
     suffixes: frozenset[str] | None = SUFFIXES,
     home: Path | None = None,
-    trouble: Callable[[str, str], object] | None = None,
+    on_problem: Callable[[str, str], object] | None = None,
 ) -> Iterator[str]:
     """Names of the files under a folder, sorted, relative to it, with forward slashes.
 
@@ -203,17 +205,17 @@ def files_below(
         folder: Where to look.
         suffixes: Suffixes of the wanted files, in lower case; None means all files.
         home: The data folder, which no link may leave; ``folder`` itself if left out.
-        trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
+        on_problem: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
             folder too deep, a pipe. An error if left out.
     """
     home = folder if home is None else home
     inner = os.path.relpath(folder, home)
     start = "" if inner == "." else f"{Path(inner).as_posix()}/"
 
-    def report(name: str, what: str) -> None:
-        if trouble is None:
-            raise ValueError(f"{home / (start + name)}: {what}")
-        trouble((start + name).rstrip("/"), what)
+    def report(name: str, problem: str) -> None:
+        if on_problem is None:
+            raise ValueError(f"{home / (start + name)}: {problem}")
+        on_problem((start + name).rstrip("/"), problem)
 
     real_home, real = home.resolve(), folder.resolve()
     if os.path.exists(real) and not real.is_relative_to(real_home):
@@ -230,12 +232,12 @@ def files_below(
         name, target = f"{prefix}{entry.name}", f"{path}/{entry.name}"
         is_wanted = suffixes is None or os.path.splitext(name)[1].lower() in suffixes
         if entry.is_symlink():
-            wrong = link_trouble(entry.path, real_home)
-            if wrong:
+            problem = link_problem(entry.path, real_home)
+            if problem:
                 # A link that leads nowhere may have led to a folder: its name decides.
-                is_folder = "." not in entry.name if wrong == LINK_NOWHERE else entry.is_dir()
+                is_folder = "." not in entry.name if problem == LINK_NOWHERE else entry.is_dir()
                 if is_wanted or is_folder:
-                    report(name, wrong)
+                    report(name, problem)
                 continue
             resolved = Path(entry.path).resolve()
             if entry.is_dir() and (resolved.is_relative_to(real) or real.is_relative_to(resolved)):

@@ -51,7 +51,7 @@ class SplitFacts:
     report: Report = field(default_factory=Report)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The facts as plain values."""
         facts = {name: value for name, value in vars(self).items() if name != "report"}
         return facts | {"skipped": _plain(self.report.skipped), "odd": _plain(self.report.odd)}
 
@@ -120,7 +120,7 @@ class Inspection:
         return " ".join(sentences)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The facts as plain values."""
         return {
             "level": self.level,
             "headline": self.headline,
@@ -170,8 +170,8 @@ def inspect(
     return Inspection(layout.name, str(root), name, facts, across.report()), datasets
 
 
-def _track(dataset: Dataset, what: str, progress: Progress) -> Iterator[int]:
-    return track(range(len(dataset)), f"{what} {dataset.split}", len(dataset), progress)
+def _track(dataset: Dataset, description: str, progress: Progress) -> Iterator[int]:
+    return track(range(len(dataset)), f"{description} {dataset.split}", len(dataset), progress)
 
 
 def _facts(dataset: Dataset, decode: bool, progress: Progress) -> SplitFacts:
@@ -239,9 +239,10 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     # From the first pixel to the last, by any of the usual conventions: 0 to W - 2, W - 1 or W, or 1 to W.
     spans = ((start == 0) & (margin <= 2)) | ((start == 1) & (margin == 0))
     frame = spans.all(1) & (start[:, 0] == start[:, 1]) & (margin[:, 0] == margin[:, 1]) & (sides > 0).all(1)
-    for flagged, what in ((tiny, f"box with a side of at most {TINY:g} pixels"), (frame, "box around the whole image")):
-        for owner in readable.owners[flagged]:
-            findings.odd(dataset.ids[rows[owner]], what)
+    tiny_box = f"box with a side of at most {TINY:g} pixels"
+    for is_odd, finding in ((tiny, tiny_box), (frame, "box around the whole image")):
+        for owner in readable.owners[is_odd]:
+            findings.odd(dataset.ids[rows[owner]], finding)
     inside = np.clip(readable.corners, 0.0, np.tile(image_size, 2))
     areas: Floats = union_area(inside[:, None]) / np.maximum(image_size.prod(1), 1e-300)
     shares = objectness(readable, None, size) if len(rows) else np.zeros(0)
@@ -316,5 +317,5 @@ def _report_copies(copies: list[tuple[str, str, int]], across: Findings) -> None
     names = " = ".join(ids[:3]) + (f" = {len(ids) - 3} more" if len(ids) > 3 else "")
     labels = {label for _, label in distinct.values()}
     splits = {split for split, _ in distinct.values()}
-    what = "identical samples with different labels" if len(labels) > 1 else "identical samples"
-    across.odd(names, what + (" in different splits" if len(splits) > 1 else ""))
+    finding = "identical samples with different labels" if len(labels) > 1 else "identical samples"
+    across.odd(names, finding + (" in different splits" if len(splits) > 1 else ""))

@@ -24,7 +24,7 @@ from calibrant._files import kind_of
 from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError, folders_in
-from calibrant.data.readers._annotations import shown
+from calibrant.data.readers._annotations import short_repr
 
 #: Levels below the given folder that are searched for a layout: archives have their own top folders.
 DEPTH = 2
@@ -36,7 +36,7 @@ class Layout:
 
     Attributes:
         name: Its name on the command line.
-        summary: One line: what is where.
+        summary: The files and folders of the layout, in one line.
         splits: The splits that a folder has (none: it is not this layout).
         read: ``read(root, split, *, on_error="raise", **options) -> Dataset``.
         rank: Layouts are tried in rising rank; general ones, such as a folder of images, come last.
@@ -74,7 +74,7 @@ def layout(
     def register(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
         @functools.wraps(read)
         def read_checked(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
-            return read(root, split, on_error=on_error, **checked_options(name, read, options))
+            return read(root, split, on_error=on_error, **check_options(name, read, options))
 
         _LAYOUTS[name] = Layout(name, summary, splits, read_checked, rank, absent or {})
         return read_checked
@@ -189,14 +189,14 @@ def read(
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
 
-def checked_options(layout: str, reader: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(layout: str, reader: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, checked against the keyword-only parameters of the reader and their annotations.
 
     Example:
         >>> def reader(root, split, *, cap: int | None = None): ...
-        >>> checked_options("toy", reader, {"cap": 3})
+        >>> check_options("toy", reader, {"cap": 3})
         {'cap': 3}
-        >>> checked_options("toy", reader, {"cap": "x"})
+        >>> check_options("toy", reader, {"cap": "x"})
         Traceback (most recent call last):
         ...
         ValueError: toy: the option cap must be a whole number, got 'x'
@@ -214,28 +214,28 @@ def checked_options(layout: str, reader: Callable[..., Any], options: Mapping[st
     }
 
 
-def _check_option(what: str, hint: Any, value: Any) -> Any:
+def _check_option(subject: str, hint: Any, value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     try:
         TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
     except ValidationError as error:
-        raise ValueError(f"{what} must be {_in_words(hint)}, got {shown(value)}") from error
+        raise ValueError(f"{subject} must be {_describe_hint(hint)}, got {short_repr(value)}") from error
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise ValueError(f"{what} must be below 2**63, got {shown(value)}")
+        raise ValueError(f"{subject} must be below 2**63, got {short_repr(value)}")
     if isinstance(value, float) and not np.isfinite(value):
-        raise ValueError(f"{what} must be a finite number, got {value}")
+        raise ValueError(f"{subject} must be a finite number, got {value}")
     return value
 
 
-def _in_words(hint: Any) -> str:
+def _describe_hint(hint: Any) -> str:
     """An annotation in words; None, which stands for a missing option, is not mentioned."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_in_words(kind) for kind in arguments if kind is not types.NoneType))
+        return " or ".join(dict.fromkeys(_describe_hint(kind) for kind in arguments if kind is not types.NoneType))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if origin is not None and issubclass(origin, Mapping):
         return "an object of texts by text"
     if origin is not None and issubclass(origin, Collection):
-        return "a list of texts" if arguments[0] is str else f"a list with some of {_in_words(arguments[0])}"
+        return "a list of texts" if arguments[0] is str else f"a list with some of {_describe_hint(arguments[0])}"
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))

@@ -53,11 +53,11 @@ class MixedPart:
             shares = torch.from_numpy(objectness_of(boxes, pieces))
         if not self.outside:
             return shares
-        full = torch.from_numpy(objectness_of(boxes, views))
+        whole_shares = torch.from_numpy(objectness_of(boxes, views))
         if empty or self.share == 0.0:
-            return full if empty else torch.zeros_like(full)
+            return whole_shares if empty else torch.zeros_like(whole_shares)
         # The objects in the whole view, minus those in the rectangle.
-        return ((full - (1.0 - self.share) * shares) / self.share).clamp(0.0, 1.0)
+        return ((whole_shares - (1.0 - self.share) * shares) / self.share).clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class CutMix(_Settings):
     """
 
     def __init__(self, alpha: float = 1.0, probability: float = 1.0):
-        self.alpha, self.probability = _positive("alpha", alpha), check_number("probability", probability, 0, 1)
+        self.alpha, self.probability = _check_positive("alpha", alpha), check_number("probability", probability, 0, 1)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch(images)
+        number, _, height, width = _batch_shape(images)
         if random.random() >= self.probability:
             return _unmixed(images)
         cut = math.sqrt(1.0 - random.beta(self.alpha, self.alpha))
@@ -138,11 +138,11 @@ class RICAP(_Settings):
     """
 
     def __init__(self, beta: float = 0.3):
-        self.beta = _positive("beta", beta)
+        self.beta = _check_positive("beta", beta)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch(images)
+        number, _, height, width = _batch_shape(images)
         x, y = (round(side * random.beta(self.beta, self.beta)) for side in (width, height))
         result = torch.empty_like(images)
         parts = []
@@ -172,11 +172,11 @@ class Mixup(_Settings):
     """
 
     def __init__(self, alpha: float = 0.2):
-        self.alpha = _positive("alpha", alpha)
+        self.alpha = _check_positive("alpha", alpha)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch(images)
+        number, _, height, width = _batch_shape(images)
         share = float(random.beta(self.alpha, self.alpha))
         partner = _permutation(number, images.device, random)
         floating = images if images.is_floating_point() else images.float()
@@ -202,7 +202,7 @@ class Cutout(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch(images)
+        number, _, height, width = _batch_shape(images)
         left = random.integers(width, size=number) - self.size // 2
         top = random.integers(height, size=number) - self.size // 2
         return _blank(images, left, top, left + self.size, top + self.size, self.value)
@@ -236,13 +236,13 @@ class RandomErasing(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch(images)
+        number, _, height, width = _batch_shape(images)
         area = random.uniform(*self.scale, size=(number, 10)) * height * width
         aspect = np.exp(random.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), size=(number, 10)))
         w, h = np.rint(np.sqrt(area / aspect)).astype(int), np.rint(np.sqrt(area * aspect)).astype(int)
         fits = (w >= 1) & (h >= 1) & (w < width) & (h < height)
-        first = fits.argmax(axis=1)[:, None]  # ten tries, the first that fits
-        w, h = np.take_along_axis(w, first, 1)[:, 0], np.take_along_axis(h, first, 1)[:, 0]
+        first_fit = fits.argmax(axis=1)[:, None]  # ten tries, the first that fits
+        w, h = np.take_along_axis(w, first_fit, 1)[:, 0], np.take_along_axis(h, first_fit, 1)[:, 0]
         erased = fits.any(axis=1) & (random.random(number) < self.probability)
         w, h = np.where(erased, w, 0), np.where(erased, h, 0)
         left, top = random.integers(width - w + 1), random.integers(height - h + 1)
@@ -270,14 +270,14 @@ def _permutation(number: int, device: torch.device, random: np.random.Generator)
     return torch.from_numpy(random.permutation(number)).to(device)
 
 
-def _batch(images: Tensor) -> tuple[int, int, int, int]:
+def _batch_shape(images: Tensor) -> tuple[int, int, int, int]:
     if images.ndim != 4:
         raise ValueError(f"images must be a batch [N, C, H, W], got shape {list(images.shape)}")
     number, channels, height, width = images.shape
     return number, channels, height, width
 
 
-def _positive(name: str, value: float) -> float:
+def _check_positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a number above 0, got {value}")
     return float(value)

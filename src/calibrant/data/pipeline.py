@@ -25,7 +25,14 @@ from calibrant.data.batches import Batch, Batches
 from calibrant.data.boxes import Boxes, Reading
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError
-from calibrant.data.rendering import AgainError, Randomness, objectness_of, render, sample_generator, smaller_decoding
+from calibrant.data.rendering import (
+    OneByOneError,
+    Randomness,
+    objectness_of,
+    render,
+    sample_generator,
+    smaller_decoding,
+)
 from calibrant.data.sources import ImageArray, Rows
 from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
@@ -122,7 +129,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         return _Loader(
             self,
             batch_sampler=batches,
-            collate_fn=_unchanged,
+            collate_fn=_identity,
             num_workers=workers,
             worker_init_fn=_ignore_interrupts,
             **({"persistent_workers": workers > 0} | options),
@@ -174,7 +181,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         random = Randomness(self.seed, epochs.astype(np.uint64), rows.astype(np.uint64))
         try:
             views = rendering.draw_views(self.steps, len(rows), source.header(0)[0], random)
-        except AgainError:
+        except OneByOneError:
             return None
         pixels = rendering.render_views(source.pixels, rows, views, self.padding)
         is_grey = source.pixels.ndim == 3
@@ -307,5 +314,5 @@ def _ignore_interrupts(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _unchanged(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

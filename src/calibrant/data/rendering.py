@@ -114,9 +114,9 @@ def _pad_by_edge(
 
 def _overlap(start: float, end: float, low: float, high: float, pixels: int) -> tuple[float, float, int, int]:
     """Along one side, the part of a view (start..end) in the window (low..high), and its pixels of the view."""
-    first, last = max(start, low), min(end, high)
+    low_edge, high_edge = max(start, low), min(end, high)
     scale = pixels / (end - start)
-    return first, last, round((first - start) * scale), round((last - start) * scale)
+    return low_edge, high_edge, round((low_edge - start) * scale), round((high_edge - start) * scale)
 
 
 def _overlap_or_nearest(
@@ -129,8 +129,8 @@ def _overlap_or_nearest(
     pixel = (end - start) / pixels
     if high <= low:  # an empty window: `View.window`
         low, high = high, min(high + pixel, extent)
-    first = max(low, min(start, high - pixel))
-    return first, min(first + pixel, high), 0, 1
+    edge = max(low, min(start, high - pixel))
+    return edge, min(edge + pixel, high), 0, 1
 
 
 def objectness_of(
@@ -217,7 +217,7 @@ def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-class AgainError(Exception):
+class OneByOneError(Exception):
     """A batch cannot be rendered at once: its samples have to be rendered one by one."""
 
 
@@ -246,7 +246,7 @@ class Randomness:
         size = most + 1
         product = half * np.uint64(size)
         if ((product & _LOW) < np.uint64((2**32 - size) % size)).any():
-            raise AgainError
+            raise OneByOneError
         return (product >> _HALF).astype(np.int64)
 
     def _word(self) -> Words:
@@ -321,7 +321,7 @@ class Views(Sequence[View]):
         low, high = self.window[:, :2], self.window[:, 2:]
         start, end = self.box[:, :2], self.box[:, 2:]
         if ((high <= low) | (end <= low) | (start >= high)).any():
-            raise AgainError  # nothing is visible along a side, a case that `View.part` handles
+            raise OneByOneError  # nothing is visible along a side, a case that `View.part` handles
         window = np.concatenate([np.maximum(low, start), np.minimum(high, end)], axis=1)
         x, y = self.box[:, 0] + left, self.box[:, 1] + top
         return replace(self, box=np.stack([x, y, x + w, y + h], axis=1), size=size, window=window)

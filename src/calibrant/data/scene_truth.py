@@ -1,4 +1,4 @@
-"""What is true of a classifier of scenes: their posteriors are known, so its error needs no labels."""
+"""The true error of a classifier of scenes, computed from their known posteriors instead of labels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
 def true_calibration_error(
     confidence: ArrayLike, predicted: ArrayLike, posterior: ArrayLike, *, bins: int = 15
 ) -> float:
-    """ECE with the true probability of the predicted class in place of right or wrong: free of the labels' noise.
+    """ECE with the true probability of the predicted class instead of its correctness: free of label noise.
 
     Args:
         confidence: ``[N]``, between 0 and 1.
@@ -58,12 +58,13 @@ def true_calibration_error(
         >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
         0.1
     """
-    right = 1 - true_error(predicted, posterior)
-    sure = np.asarray(confidence, dtype=np.float64)
-    if sure.shape != right.shape:
-        raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
-    if not ((sure >= 0) & (sure <= 1)).all():
+    accuracy = 1 - true_error(predicted, posterior)
+    confidences = np.asarray(confidence, dtype=np.float64)
+    if confidences.shape != accuracy.shape:
+        raise ValueError(f"confidence must have shape {accuracy.shape} as predicted has, got {confidences.shape}")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
         raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
     edges = np.arange(1, check_integer("bins", bins, 1)) / bins
-    gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
-    return float(np.abs(gaps).sum() / len(sure))
+    bin_of = np.searchsorted(edges, confidences, side="left")
+    gaps = np.bincount(bin_of, weights=confidences - accuracy, minlength=int(bins))
+    return float(np.abs(gaps).sum() / len(confidences))

@@ -1,26 +1,27 @@
-r"""Scenes: drawn pictures of objects on grounds, with boxes and a known truth, from a seed and without a download.
+r"""Scenes: drawn pictures of objects, with boxes and known class posteriors, from a seed and without a download.
 
-A picture shows one of 16 shapes, large or small, on a ground. What makes the set hard is what makes photographs hard:
+A picture shows one of 16 shapes, large or small, on a background. It is hard for the same reasons as photographs:
 
 - *size*: the box of the labelled object fills from about 8% to 70% of the picture;
-- *context*: the ground is the class's own with probability ``context``, else any class's: it helps, and misleads;
+- *context*: the background is that of the class with probability ``context``, else of a random class: it helps, and
+  misleads;
 - *company*: some pictures hold one or two smaller objects of other classes; the label is the largest object's;
 - *ambiguity*: a share ``ambiguous`` of the objects lies between two neighbouring classes a and b, their outlines and
-  fills mixed with weight w, and the label is a with probability w. Nothing else in such a picture knows which label was
-  drawn, so
+  fills mixed with weight w, and the label is a with probability w. Nothing else in such a picture depends on the label
+  that was drawn, so
 
   .. math:: P(y \mid x) = w\,[y = a] + (1 - w)\,[y = b]
 
   exactly, as far as the picture shows a, b and w. All other pictures have a posterior of 0 and 1;
-- *shift*: the same objects at the same places, with fills and grounds never seen (``"texture"``), or as outlines on
+- *shift*: the same objects at the same positions, with unseen fills and backgrounds (``"texture"``), or as outlines on
   paper (``"sketch"``).
 
-With the posterior, what is usually estimated is known: the probability of an error of a prediction :math:`\hat y`,
-:math:`P_{error} = 1 - \bar\pi_{\hat y}` (SC Eq. 6), and the calibration error without the noise of the labels.
+The posterior gives exactly what is usually estimated: the probability that a prediction :math:`\hat y` is wrong,
+:math:`P_{error} = 1 - \bar\pi_{\hat y}` (SC Eq. 6), and the calibration error without label noise.
 
-An object has a colour and a pattern of its class more often than not, and shares either with three other classes: its
-shape alone is certain. Every split and every kind of random number has a stream of its own: sample i is the same
-however many are drawn, and under every shift.
+An object usually has a colour and a pattern of its class, and three other classes share each of them: only the shape
+identifies the class. Every split and every kind of random number has its own stream: sample i is the same however many
+are drawn, and under every shift.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._validation import check_choice, check_integer, check_number
-from calibrant.data import drawing as drawing
+from calibrant.data import drawing
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import Dataset
 from calibrant.data.drawing import CLASSES, Bools, Doubles, Floats, Ints
@@ -43,37 +44,37 @@ from calibrant.data.sources import ImageArray
 
 Shift = Literal["texture", "sketch"]
 
-#: How many samples a split has unless told otherwise.
+#: The default number of samples of a split.
 SAMPLES: Mapping[str, int] = {"train": 8000, "val": 4000, "test": 8000}
 
-SHARES = (0.08, 0.70)  # of the picture, that the labelled object's box fills
+SHARES = (0.08, 0.70)  # of the picture that the labelled object's box fills: least and most
 WEIGHTS = (0.2, 0.8)  # of the first class of an ambiguous object
 COMPANY = (0.6, 0.3)  # share of pictures with a second and a third object, where there is room
-SMALLER = 0.75  # the largest length of the others, of the labelled object's
-SMALLEST = 5 / 32  # and the least, of the picture's; the root of an object's area is its length
-DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is of its class instead of any
+SMALLER = 0.75  # largest length (root of the area) of the other objects, relative to the labelled one
+SMALLEST = 5 / 32  # their smallest length, relative to the picture
+DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is one of its class instead of any
 TURN = 0.05  # objects are turned by at most this share of a circle
 NOISE = 0.03  # of a pixel, where 1 is white
 
-#: Pixels of all pictures together: a million of them in the usual size, which take three gigabytes.
+#: Most pixels of all pictures together: a million pictures of the default size, which take three gigabytes.
 MAX_PIXELS = 2**30
 
 _K = len(CLASSES)
-_COLUMNS = 32  # random numbers per picture, more than are used so that a new one changes no other
-_ROWS = 256  # pictures drawn at once, so that they stay in cache
+_COLUMNS = 32  # random numbers per picture; some are spare, so that using one more changes no picture
+_ROWS = 256  # pictures drawn at once, so that they stay in the cache
 _STREAMS = ("plan", "look", "clouds", "noise")
 
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Drawn pictures and the truth about them. K = 16 classes, M objects; the first of a picture is the labelled one.
+    """Drawn pictures and their ground truth: K = 16 classes, M objects; the first of a picture is the labelled one.
 
     Attributes:
         images: ``[N, S, S, 3]`` uint8.
         labels: ``[N]`` int64.
         posterior: ``[N, K]`` float64, P(y | x).
         ambiguous: ``[N]`` bool, whether the labelled object lies between two classes.
-        grounds: ``[N]`` int64, whose class's ground was chosen; a shift draws another instead.
+        grounds: ``[N]`` int64, the class whose background was drawn; a shift replaces it.
         offsets: ``[N + 1]`` int64; picture i holds the objects ``offsets[i]:offsets[i + 1]``.
         boxes: ``[M, 4]`` int64, x1, y1, x2, y2 in pixels, x2 and y2 excluded: tight around the drawn pixels.
         box_labels: ``[M]`` int64.
@@ -101,7 +102,7 @@ def scenes(
     ambiguous: float = 0.2,
     size: int = 32,
 ) -> Dataset:
-    """The scenes as a data set of images in memory; its soft labels are the true posterior. Arguments as for `draw`.
+    """Draw scenes as a data set of images in memory; soft labels are the true posterior. Arguments as for `draw`.
 
     Example:
         >>> data = scenes("test", samples=20)
@@ -138,16 +139,13 @@ def draw(
 
     Args:
         split: ``"train"``, ``"val"`` or ``"test"``.
-        samples: how many; None: 8000, 4000 and 8000.
-        seed: same seed, same pixels.
-        shift: None, ``"texture"`` or ``"sketch"``; labels, places and posteriors stay.
-        context: probability that the ground is the class's own instead of any class's.
+        samples: number of samples; if None, 8000, 4000 and 8000.
+        seed: the same seed gives the same pixels.
+        shift: None, ``"texture"`` or ``"sketch"``; labels, positions and posteriors stay the same.
+        context: probability that the background is that of the class instead of a random one.
         ambiguous: share of pictures whose object lies between two classes.
         size: width and height in pixels.
         masks: whether to return each object's pixels.
-
-    Returns:
-        The pictures and the truth about them.
 
     Example:
         >>> pictures = draw("test", samples=100)
@@ -175,7 +173,7 @@ def draw(
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is where, before anything is drawn; owner and all after it have a row per object.
+    """The contents of the pictures before they are drawn; ``owner`` and all after it have one row per object.
 
     An object lies between the classes of its ``kinds`` ``[M, 2]``, at ``weight`` of the first.
     """
@@ -195,22 +193,22 @@ class _Plan:
 
 
 def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
-    """All choices, from uniform random numbers ``[N, _COLUMNS]``; each column has one use."""
+    """Plan the pictures from uniform random numbers ``[N, _COLUMNS]``; each column has one use."""
     row = np.arange(len(u))
-    first = _pick(u[:, 0], _K)
-    unsure = u[:, 1] < ambiguous
-    second = (first + np.where(u[:, 2] < 0.5, 1, -1)) % _K
+    class_a = _pick(u[:, 0], _K)
+    is_ambiguous = u[:, 1] < ambiguous
+    class_b = (class_a + np.where(u[:, 2] < 0.5, 1, -1)) % _K
     low, high = WEIGHTS
-    weight = np.where(unsure, low + (high - low) * u[:, 3], 1.0)
-    labels = np.where(u[:, 4] < weight, first, second)
+    weight = np.where(is_ambiguous, low + (high - low) * u[:, 3], 1.0)
+    labels = np.where(u[:, 4] < weight, class_a, class_b)
     posterior = np.zeros((len(u), _K))
-    posterior[row, second] = 1 - weight
-    posterior[row, first] = weight
-    # The ground of an ambiguous picture follows one of its classes by a coin of its own, never the label.
-    meant = np.where(unsure & (u[:, 7] < 0.5), second, first)
-    grounds = np.where(u[:, 5] < context, meant, _pick(u[:, 6], _K))
+    posterior[row, class_b] = 1 - weight
+    posterior[row, class_a] = weight
+    # The background of an ambiguous picture is that of one of its classes, drawn independently of the label.
+    shown_class = np.where(is_ambiguous & (u[:, 7] < 0.5), class_b, class_a)
+    grounds = np.where(u[:, 5] < context, shown_class, _pick(u[:, 6], _K))
 
-    mixed = weight[:, None] * drawing.OUTLINES[first] + (1 - weight[:, None]) * drawing.OUTLINES[second]
+    mixed = weight[:, None] * drawing.OUTLINES[class_a] + (1 - weight[:, None]) * drawing.OUTLINES[class_b]
     mixed /= np.sqrt((mixed**2).mean(axis=1, keepdims=True) * np.pi)
     outlines = drawing.turn(mixed, TURN * (2 * u[:, 9] - 1))
     left, up, right, down = reach = drawing.extents(outlines)
@@ -219,29 +217,31 @@ def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan
     scale = np.minimum(size * length / np.sqrt(wide * tall), (size - 2) / np.maximum(wide, tall))
     picture = np.tile([0.0, 0.0, size, size], (len(u), 1))
     centre, _ = drawing.place(picture, reach, scale, u[:, 10:12])
-    parts = [(row, labels, np.stack([first, second], axis=1), weight, outlines, scale, centre)]
+    parts = [(row, labels, np.stack([class_a, class_b], axis=1), weight, outlines, scale, centre)]
 
-    room = drawing.around(drawing.space(centre, reach, scale), size)
+    room = drawing.rectangles_around(drawing.occupied_area(centre, reach, scale), size)
     occupied = np.full(len(u), -1)
     for number, share in enumerate(COMPANY):
-        own = u[:, 14 + 6 * number : 20 + 6 * number]
-        # Neither a nor b: the others must not tell which label was drawn.
-        other = _other_class(own[:, 0], first, second)
-        shape = drawing.turn(drawing.OUTLINES[other], TURN * (2 * own[:, 1] - 1))
+        draws = u[:, 14 + 6 * number : 20 + 6 * number]
+        # Neither a nor b: the other objects must not reveal which label was drawn.
+        companion = _other_class(draws[:, 0], class_a, class_b)
+        shape = drawing.turn(drawing.OUTLINES[companion], TURN * (2 * draws[:, 1] - 1))
         reach = drawing.extents(shape)
         least, most = SMALLEST * size, SMALLER * scale
-        length = least + (most - least) * own[:, 2]
-        side, fits = drawing.first_fit(room, reach, length, _pick(own[:, 3], 4), occupied)
-        position, _ = drawing.place(room[row, side], reach, length, own[:, 4:6])
-        present = fits & (most >= least) & (u[:, 13] < share)
-        occupied = np.where(present, side, occupied)
-        kinds, sure = np.stack([other, other], axis=1), np.ones(len(u))
-        parts.append(tuple(column[present] for column in (row, other, kinds, sure, shape, length, position)))
+        length = least + (most - least) * draws[:, 2]
+        side, fits = drawing.first_fit(room, reach, length, _pick(draws[:, 3], 4), occupied)
+        position, _ = drawing.place(room[row, side], reach, length, draws[:, 4:6])
+        is_present = fits & (most >= least) & (u[:, 13] < share)
+        occupied = np.where(is_present, side, occupied)
+        kinds, ones = np.stack([companion, companion], axis=1), np.ones(len(u))
+        parts.append(tuple(column[is_present] for column in (row, companion, kinds, ones, shape, length, position)))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     owner, box_labels, kinds, weight, outlines, scale, centre = (column[order] for column in joined)
     offsets = np.searchsorted(owner, np.arange(len(u) + 1))
-    return _Plan(labels, posterior, unsure, grounds, offsets, box_labels, owner, kinds, weight, outlines, scale, centre)
+    return _Plan(
+        labels, posterior, is_ambiguous, grounds, offsets, box_labels, owner, kinds, weight, outlines, scale, centre
+    )
 
 
 def _pick(u: Doubles, count: int) -> Ints:
@@ -249,11 +249,11 @@ def _pick(u: Doubles, count: int) -> Ints:
 
 
 def _other_class(u: Doubles, first: Ints, second: Ints) -> Ints:
-    """A class that is none of the two, evenly."""
+    """Draw uniformly among the classes other than these two."""
     low, high = np.minimum(first, second), np.maximum(first, second)
-    chosen = _pick(u, _K - 2)
-    chosen += chosen >= low
-    return chosen + (chosen >= high)
+    classes = _pick(u, _K - 2)
+    classes += classes >= low
+    return classes + (classes >= high)
 
 
 def _paint(
@@ -270,23 +270,24 @@ def _paint(
     clouds = drawing.spread(coarse[:, 0], size)
     picture = _ground_colours(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
     owner = plan.owner[objects] - rows.start
-    turn = np.arange(len(owner)) - (plan.offsets[plan.owner[objects]] - objects.start)
+    rank = np.arange(len(owner)) - (plan.offsets[plan.owner[objects]] - objects.start)
     share = drawing.coverage(plan.outlines[objects], plan.scale[objects], plan.centre[objects], size)
     edge = drawing.rim(share, max(1, round(size / 32)))
     fills = drawing.spread(coarse[:, 1], size)
     for number in range(3):
-        own = np.flatnonzero(turn == number)
-        at = owner[own]
-        kinds, weight = plan.kinds[objects][own], plan.weight[objects][own]
-        colours = _object_colours(kinds, weight, u[at, 1 + number], fills[at], x, y, shift)
-        if shift == "sketch":  # an outline without fill, in pencil of one grey
-            cover = edge[own][..., None]
-            colours = 0.2 + 0.2 * u[at, 1 + number, 0].astype(np.float32)[:, None, None, None]
+        indices = np.flatnonzero(rank == number)
+        pictures = owner[indices]
+        kinds, weight = plan.kinds[objects][indices], plan.weight[objects][indices]
+        colours = _object_colours(kinds, weight, u[pictures, 1 + number], fills[pictures], x, y, shift)
+        if shift == "sketch":  # an outline without fill, in one grey
+            cover = edge[indices][..., None]
+            colours = 0.2 + 0.2 * u[pictures, 1 + number, 0].astype(np.float32)[:, None, None, None]
         else:
-            cover = share[own][..., None]
-            height = (y - (plan.centre[objects][own, 1] / size)[:, None, None].astype(np.float32))[..., None]
-            colours *= (np.float32(1.02) - np.float32(0.35) * height) * (1 - np.float32(0.55) * edge[own][..., None])
-        picture[at] += cover * (colours - picture[at])
+            cover = share[indices][..., None]
+            height = (y - (plan.centre[objects][indices, 1] / size)[:, None, None].astype(np.float32))[..., None]
+            shade = np.float32(1.02) - np.float32(0.35) * height
+            colours *= shade * (1 - np.float32(0.55) * edge[indices][..., None])
+        picture[pictures] += cover * (colours - picture[pictures])
     picture += np.float32(NOISE) * noise
     return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), share > 0
 
@@ -297,11 +298,11 @@ def _ground_colours(kinds: Ints, u: Doubles, clouds: Floats, x: Floats, y: Float
         return paper[:, None, None, :] + np.float32(0.012) * clouds[..., None]
     textures = drawing.texture_table(drawing.GROUNDS)[kinds]
     if shift == "texture":
-        textures = drawing.strange_textures(u[:, :12])
+        textures = drawing.unseen_textures(u[:, :12])
     textures[:, :6] = np.clip(
         textures[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1
     )
-    # From half to twice as many waves: how coarse a ground is must not tell how far a crop was enlarged.
+    # From half to twice as many waves: the coarseness of a background must not reveal how far a crop was enlarged.
     textures[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
     textures[:, 11] += 0.3 * (u[:, 17] - 0.5)
     return drawing.fill(textures, u[:, 18:20], clouds, x, y)
@@ -310,18 +311,18 @@ def _ground_colours(kinds: Ints, u: Doubles, clouds: Floats, x: Floats, y: Float
 def _object_colours(
     kinds: Ints, weight: Doubles, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None
 ) -> Floats:
-    """Colours of objects; one between two classes wears the dress of both, mixed by its weight."""
+    """Colours of objects; those between two classes are a mixture of both by weight."""
     if shift == "texture":
-        return drawing.fill(drawing.strange_textures(u[:, :12]), u[:, 18:20], clouds, x, y)
+        return drawing.fill(drawing.unseen_textures(u[:, :12]), u[:, 18:20], clouds, x, y)
     colours = drawing.fill(_dress(kinds[:, 0], u), u[:, 18:20], clouds, x, y)
     mixed = np.flatnonzero(weight < 1)
-    other = drawing.fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
-    colours[mixed] += (1 - weight[mixed]).astype(np.float32)[:, None, None, None] * (other - colours[mixed])
+    second_colours = drawing.fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
+    colours[mixed] += (1 - weight[mixed]).astype(np.float32)[:, None, None, None] * (second_colours - colours[mixed])
     return colours
 
 
 def _dress(kind: Ints, u: Doubles) -> Doubles:
-    """Textures of objects of a class, which shares its two colours and its pattern with three others each."""
+    """Textures of objects of a class, which shares its pattern and each of its two colours with three other classes."""
     patterns = drawing.texture_table(drawing.PATTERNS)
     paints = np.array(drawing.PAINTS, dtype=np.float64).reshape(-1, 6) / 255
     own_pattern, own_paint = kind // 4, kind % 4 + 4 * _pick(u[:, 4], 2)
@@ -333,8 +334,8 @@ def _dress(kind: Ints, u: Doubles) -> Doubles:
 
 
 def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambiguous: Any, size: Any) -> int:
-    """The number of samples, if all arguments are such that scenes can be drawn."""
-    check_choice("split", split, list(SAMPLES))  # not the mapping: what cannot be hashed is refused like the rest
+    """Check the arguments of `draw`, and give the number of samples."""
+    check_choice("split", split, list(SAMPLES))  # a list, since an unhashable value must be refused like any other
     check_choice("shift", shift, (None, "texture", "sketch"))
     samples = check_integer("samples", SAMPLES[split] if samples is None else samples, 1)
     check_integer("seed", seed, 0)

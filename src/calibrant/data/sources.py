@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.boxes import Integers
-from calibrant.data.files import MAX_PIXELS, decode, eight_bit, opened_image, read_bytes
+from calibrant.data.files import MAX_PIXELS, decode, open_image, read_bytes, to_eight_bit
 
 Kind = Literal["image", "text", "array"]
 #: Called with an image before it is decoded; may ask for a smaller decoding.
@@ -27,7 +27,7 @@ class Inputs(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What a sample is."""
+        """The kind of a sample."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Any: ...
@@ -77,12 +77,12 @@ class ImageFiles(_Files):
 
     def header(self, index: int) -> Header:
         """Width and height, and PIL's mode, without decoding."""
-        with opened_image(self.path(index), self.max_pixels) as image:
+        with open_image(self.path(index), self.max_pixels) as image:
             return image.size, image.mode
 
     def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """Decode the image; ``draft`` is called before."""
-        with opened_image(self.path(index), self.max_pixels) as image:
+        with open_image(self.path(index), self.max_pixels) as image:
             try:
                 if draft is not None:
                     draft(image)
@@ -92,7 +92,7 @@ class ImageFiles(_Files):
                 image.load()
                 if self.mode is None or image.mode == self.mode:
                     return image
-                return eight_bit(image, self.path(index)).convert(self.mode)
+                return to_eight_bit(image, self.path(index)).convert(self.mode)
         raise draft_error
 
 
@@ -130,9 +130,9 @@ class ImageArray:
     def __getitem__(self, index: int) -> Image.Image:
         return self.open(index)
 
-    def take(self, indices: Integers) -> ImageArray:
+    def take(self, indices: Integers) -> Self:
         """Some of the samples, in the order of ``indices``."""
-        return ImageArray(self.pixels[indices], self.name)
+        return dataclasses.replace(self, pixels=self.pixels[indices])
 
     def where(self, index: int) -> str:
         """The array's name and the row."""
@@ -152,10 +152,6 @@ class ImageArray:
 @dataclass(frozen=True, eq=False)
 class MaskArray(ImageArray):
     """Label masks in one array: uint8 [N, H, W], opened as images of mode L whose values are the labels."""
-
-    def take(self, indices: Integers) -> MaskArray:
-        """Some of the samples, in the order of ``indices``."""
-        return MaskArray(self.pixels[indices], self.name)
 
     def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """The mask."""
@@ -187,7 +183,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedInputs:
     """Sources of the same kind, one after the other."""
 
     parts: tuple[Any, ...]
@@ -199,7 +195,7 @@ class Joined:
         return self.parts[0].kind
 
     @classmethod
-    def of(cls, *parts: Inputs) -> Joined:
+    def of(cls, *parts: Inputs) -> JoinedInputs:
         """All samples of all parts."""
         if len({part.kind for part in parts}) != 1:
             raise ValueError(f"cannot join sources of different kinds: {', '.join(part.kind for part in parts)}")
@@ -217,9 +213,9 @@ class Joined:
         source, row = self._locate(index)
         return source[row]
 
-    def take(self, indices: Integers) -> Joined:
+    def take(self, indices: Integers) -> JoinedInputs:
         """Some of the samples, in the order of ``indices``."""
-        return Joined(self.parts, self.positions[indices])
+        return JoinedInputs(self.parts, self.positions[indices])
 
     def where(self, index: int) -> str:
         """The name of the sample in its part."""
@@ -242,4 +238,4 @@ def join(first: Inputs, second: Inputs) -> Inputs:
     if type(first) is ImageArray and type(second) is ImageArray and first.pixels.shape[1:] == second.pixels.shape[1:]:
         name = "+".join(dict.fromkeys((first.name, second.name)))
         return ImageArray(np.concatenate([first.pixels, second.pixels]), name)
-    return Joined.of(first, second)
+    return JoinedInputs.of(first, second)

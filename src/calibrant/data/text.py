@@ -70,7 +70,7 @@ class Vocabulary:
         """The most frequent words of the training texts, equally frequent ones in alphabetical order.
 
         Args:
-            texts: Where the words come from.
+            texts: The training texts.
             size: Largest number of entries, including ``<pad>`` and ``<unk>``; all words if left out.
             min_count: How often a word must occur.
         """

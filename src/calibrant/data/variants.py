@@ -67,7 +67,7 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
     rows = np.flatnonzero(_is_visible(boxes) & (boxes.labels >= 0) & ~boxes.crowd)
     owner = boxes.owners[rows]
     number = rows - boxes.offsets[owner]  # of the box among those of its image
-    covered = Covered(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), number)
+    covered = CoveredImages(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), number)
     alone = Boxes(boxes.corners[rows], np.arange(len(rows) + 1), boxes.labels[rows], np.zeros(len(rows), dtype=bool))
     return dataset.take(
         owner,
@@ -97,7 +97,7 @@ def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
     return dataset.take(
         rows,
         name=f"{dataset.name} (context only)",
-        inputs=Covered(dataset.inputs.take(rows), boxes.take(rows), fill or pixel_mean(dataset)),
+        inputs=CoveredImages(dataset.inputs.take(rows), boxes.take(rows), fill or pixel_mean(dataset)),
         boxes=Boxes.of([[]] * len(rows)),
         masks=None,
         soft=None,
@@ -117,7 +117,7 @@ def _is_visible(boxes: Boxes) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class Covered:
+class CoveredImages:
     """Images whose boxes are covered, except the one per image that ``visible`` names."""
 
     images: Any  # a source of images
@@ -133,10 +133,10 @@ class Covered:
     def __getitem__(self, index: int) -> Image.Image:
         return self.open(index)
 
-    def take(self, indices: Integers) -> Covered:
+    def take(self, indices: Integers) -> CoveredImages:
         """Some of the samples, in the order of ``indices``."""
         visible = None if self.visible is None else self.visible[indices]
-        return Covered(self.images.take(indices), self.boxes.take(indices), self.fill, visible)
+        return CoveredImages(self.images.take(indices), self.boxes.take(indices), self.fill, visible)
 
     def where(self, index: int) -> str:
         """The name that the images' source gives to a sample."""

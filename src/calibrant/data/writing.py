@@ -29,7 +29,7 @@ from calibrant._files import PART, check_output, read_json, remove_leftovers, wr
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import check_choice, printable
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import MAX_TEXT, UnreadableError, inside
+from calibrant.data.files import MAX_TEXT, UnreadableError, path_inside
 from calibrant.data.readers._folder import check_image
 from calibrant.data.sources import ImageFiles
 
@@ -65,10 +65,10 @@ def read_description(path: Path) -> Description:
     try:
         description = Description.model_validate(read_json(path, MAX_TEXT, "a description of a data set"))
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        what = f"{printable(where, 60)!r} is missing, or of another kind" if where else "it is not an object"
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        problem = f"{printable(field, 60)!r} is missing, or of another kind" if field else "it is not an object"
         raise UnreadableError(
-            f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {what}"
+            f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {problem}"
         ) from error
     except ValueError as error:
         raise UnreadableError(str(error)) from error
@@ -100,12 +100,12 @@ def write_dataset(
     folder = Path(folder)
     check_writable(dataset, folder, image_format=image_format, made_from=made_from)
     files = [_file_name(dataset, i, image_format) for i in range(len(dataset))]
-    with _locked(folder):
+    with _lock(folder):
         # Again, as another process may have been faster to the lock.
         description = check_writable(dataset, folder, image_format=image_format, made_from=made_from)
         remove_leftovers(folder)
         for home in {name.rpartition("/")[0] for name in files}:
-            if inside(folder, home).is_dir():  # and no link that leads elsewhere
+            if path_inside(folder, home).is_dir():  # and no link that leads elsewhere
                 remove_leftovers(folder / home)
         write_json(folder / DESCRIPTION, description.model_dump())
         for i in track(range(len(dataset)), f"images of {dataset.split}", len(dataset), progress):
@@ -135,7 +135,7 @@ def check_writable(
         raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file name")
     if not len(dataset):
         raise ValueError(f"{dataset.title}: there is no sample to write")
-    other = check_folder(folder, image_format)
+    existing = check_folder(folder, image_format)
     description = Description(
         format=FORMAT,
         version=VERSION,
@@ -144,10 +144,10 @@ def check_writable(
         made_from=(made_from or {}) | {"image_format": image_format},
         splits={dataset.split: _fingerprint(dataset)},
     )
-    if other is not None:
-        if not description.describes_same(other):
+    if existing is not None:
+        if not description.describes_same(existing):
             raise ValueError(f"{folder} holds another data set, or one made in another way; name a new folder")
-        description.splits = other.splits | description.splits
+        description.splits = existing.splits | description.splits
     return description
 
 
@@ -176,9 +176,9 @@ def check_images(dataset: Dataset, progress: Progress = silent) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Lock a folder, created if missing; a lock on the folder itself leaves no file behind."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -190,7 +190,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         with contextlib.suppress(OSError):  # not empty: it can be continued
-            for path in missing:
+            for path in created:
                 path.rmdir()
         raise
     finally:

@@ -31,10 +31,10 @@ class Backbone:
     data: dict[str, Any]
 
 
-def check_detection(recipe: Recipe, where: str) -> None:
+def check_detection(recipe: Recipe, source: str) -> None:
     """Raise unless a recipe is for detection."""
     if recipe.detection is None:
-        raise ValueError(f"{where} is not a recipe for detection: it has no [detection]; use calibrant train")
+        raise ValueError(f"{source} is not a recipe for detection: it has no [detection]; use calibrant train")
 
 
 def read_backbones(texts: Sequence[str], recipe: Recipe) -> dict[str, list[Backbone]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant._imports import need
 from calibrant.data import Batch, Batches, Boxes, Dataset, Pipeline, image_to_view, view_to_image
 from calibrant.detection.coco_metrics import Detected, coco_metrics, is_object
-from calibrant.models import build, build_detector
+from calibrant.models import build, build_detector, evaluation_mode
 from calibrant.training import (
     DETECTIONS,
     EventLog,
@@ -24,7 +24,6 @@ from calibrant.training import (
     Sets,
     Task,
     dtype_of,
-    evaluating,
     evaluation_pipeline,
     training_pipeline,
     unwrap,
@@ -67,7 +66,7 @@ class Detection(Task):
         """Send one image through the detector."""
         batch = run.pipeline.batch([0]).to(run.fabric.device)
         model = unwrap(run.model)
-        with torch.no_grad(), evaluating(model):
+        with torch.no_grad(), evaluation_mode(model):
             try:
                 model(_images(batch, dtype_of(run.recipe)))
             except RuntimeError as error:
@@ -142,7 +141,7 @@ def detect(run: Run, dataset: Dataset) -> list[Detected]:
     pipeline = evaluation_pipeline(run.recipe, dataset, filled_up=True)
     batches = Batches(len(dataset), min(settings.eval_batch_size, settings.batch_size), shuffle=False)
     model, detected = unwrap(run.model), []
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), evaluation_mode(model):
         for batch in pipeline.loader(batches, settings.workers):
             for view, output in zip(batch.views, model(_images(batch.to(device), dtype)), strict=True):
                 corners, labels, scores = (output[k].cpu().double().numpy() for k in ("boxes", "labels", "scores"))
@@ -164,9 +163,9 @@ def _targets(dataset: Dataset, batch: Batch) -> list[Target]:
     for row, view in zip(batch.indices.tolist(), batch.views, strict=True):
         span = boxes.span(row)
         corners = image_to_view(boxes.corners[span], view)
-        chosen = single[span] & ((corners[:, 2:] - corners[:, :2]) >= LEAST_SIDE).all(axis=1)
-        labels = torch.from_numpy(boxes.labels[span][chosen] + 1).to(device)
-        visible = torch.from_numpy(corners[chosen]).to(device, torch.float32)
+        is_target = single[span] & ((corners[:, 2:] - corners[:, :2]) >= LEAST_SIDE).all(axis=1)
+        labels = torch.from_numpy(boxes.labels[span][is_target] + 1).to(device)
+        visible = torch.from_numpy(corners[is_target]).to(device, torch.float32)
         targets.append({"boxes": visible, "labels": labels})
     return targets
 

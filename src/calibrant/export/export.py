@@ -132,9 +132,10 @@ def export_onnx(
     with contextlib.ExitStack() as stack:
         if model is not None:
             from calibrant.export import torch_model
+            from calibrant.models import evaluation_mode
 
-            stack.enter_context(torch_model.evaluating(model))
             single_output = torch_model.SingleOutput(model, output)
+            stack.enter_context(evaluation_mode(model))
             source = torch_model.to_logits_model(single_output, policy, input_shape, inputs, opset or OPSET)
             batches = model_batches(policy, source, inputs, input_shape, single_output.answer)
         elif onnx_model is not None:

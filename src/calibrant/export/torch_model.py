@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from calibrant.models import (
     find_factory,
     other_framework,
     read_state,
-    without_wrapper,
+    strip_wrapper,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class SingleOutput(nn.Module):
 
     def __init__(self, model: nn.Module, output: str | None) -> None:
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}{other_framework(model)}")
         self.model, self.output = model, output
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -75,20 +77,6 @@ def _describe(result: Any) -> str:
     if isinstance(result, Tensor):
         return f"one tensor {list(result.shape)}"
     return f"a {type(result).__name__}" + (f" of {len(result)}" if isinstance(result, list | tuple) else "")
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, and afterwards the mode each part had."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}{other_framework(model)}")
-    before = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, training in before:
-            part.training = training
 
 
 def to_logits_model(
@@ -192,7 +180,7 @@ def load_model(
     model: nn.Module = maker if isinstance(maker, nn.Module) else call_factory(factory, maker, arguments or {})
     if weights is not None:
         path, expected = Path(weights), model.state_dict()
-        state = without_wrapper(read_state(path), expected)
+        state = strip_wrapper(read_state(path), expected)
         check_state_fits(expected, state, str(path))
         model.load_state_dict(state)
     return model

@@ -10,6 +10,7 @@ from calibrant.models import classifiers
 from calibrant.models import dense
 from calibrant.models import text
 
+from calibrant.models.blocks import evaluation_mode
 from calibrant.models.detectors import build_detector, split_resnet
 from calibrant.models.factories import (
     TERMINATED,
@@ -22,6 +23,6 @@ from calibrant.models.factories import (
     require_trust,
 )
 from calibrant.models.registry import Architecture, build, describe, names, physical_memory
-from calibrant.models.weights import check_state_fits, read_state, without_wrapper
+from calibrant.models.weights import check_state_fits, read_state, strip_wrapper
 
 __all__ = ["Architecture", "build", "describe", "names"]

@@ -1,8 +1,9 @@
-"""Parts that several networks share: basic residual blocks, and a narrow trunk of them."""
+"""Parts that several networks share: basic residual blocks, and a narrow trunk of them; and evaluation mode."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,6 +30,18 @@ def convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> 
     if kernel == 1 and stride > 1 and inputs < _VECTOR:
         return SubsampledConvolution(inputs, outputs, 1, stride=stride, bias=False)
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode; afterwards every module has its own mode again."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def initialise(model: nn.Module) -> None:
@@ -85,9 +98,9 @@ class Trunk(nn.Module):
         self.stages = nn.ModuleList()
         inputs = widths[0]
         for number, outputs in enumerate(widths):
-            first = BasicBlock(inputs, outputs, 1 if number == 0 else 2, shortcut)
+            first_block = BasicBlock(inputs, outputs, 1 if number == 0 else 2, shortcut)
             further = (BasicBlock(outputs, outputs) for _ in range(blocks - 1))
-            self.stages.append(nn.Sequential(first, *further))
+            self.stages.append(nn.Sequential(first_block, *further))
             inputs = outputs
         initialise(self)
 

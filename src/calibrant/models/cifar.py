@@ -10,9 +10,9 @@ without batch norm and ReLU, and the stride is on the first 1x1 convolution.
 
 VGG16 is that of LR's code, which is the widely copied Keras ``cifar-vgg`` (Geifman; the form for CIFAR is Liu and
 Deng's, 2015): batch norm comes after each ReLU, dropout between the convolutions of a block, and there is one hidden
-layer of 512. Its L2 penalties, 5e-4 times the squared kernels of all layers but the last, are the optimiser's business.
+layer of 512. Its L2 penalties, 5e-4 times the squared kernels of all layers but the last, are left to the optimiser.
 
-In both of Keras' networks batch norm has Keras' epsilon of 0.001 and its momentum of 0.99 (0.01 as PyTorch counts).
+In both of Keras' networks batch norm has Keras' epsilon of 0.001 and momentum of 0.99 (0.01 in PyTorch's definition).
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class PreactivationResNet(nn.Module):
         layers: list[nn.Module] = []
         for stage, (inputs, outputs) in enumerate(pairwise((16, 64, 128, 256))):
             for block in range(blocks):
-                first, stride = block == 0, 2 if block == 0 and stage > 0 else 1
-                before, activate = inputs if first else outputs, stage > 0 or not first
+                is_first, stride = block == 0, 2 if block == 0 and stage > 0 else 1
+                before, activate = inputs if is_first else outputs, stage > 0 or not is_first
                 layers.append(
-                    PreactivationBottleneck(before, inputs, outputs, stride, project=first, activate=activate)
+                    PreactivationBottleneck(before, inputs, outputs, stride, project=is_first, activate=activate)
                 )
         self.blocks = nn.Sequential(*layers)
         self.bn2 = _norm(256)
@@ -155,9 +155,9 @@ def _vgg16_features(in_channels: int, dropout: bool) -> Iterator[nn.Module]:
 def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3) -> nn.Module:
     """As the code has it: dropout of 0.3 in the first block, 0.4 in the others, 0.5 before both linear layers.
 
-    LR's text would rather do without dropout "as much as possible": ``dropout=False`` does. The weights start as in
-    Keras: Glorot's uniform distribution, biases 0. From 32 pixels one feature per channel is left; of larger images,
-    which the code does not take, the mean is.
+    LR's text avoids dropout "as much as possible", as ``dropout=False`` does. Weights are initialised as in Keras:
+    Glorot's uniform distribution, biases 0. Images of 32 pixels leave one feature per channel; larger ones, which the
+    code does not take, are averaged.
     """
     head = 0.5 * check_flag("dropout", dropout)
     model = nn.Sequential(

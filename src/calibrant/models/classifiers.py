@@ -9,12 +9,11 @@ Stems of ResNet:
   has four times the inputs. The network for Tiny-ImageNet in Mukhoti2020's code (``Net/resnet_tiny_imagenet.py``); the
   configurations of MbLS and ACLS name a file of the same name.
 
-In both, weights are initialised as torchvision does it; the ``32`` of that code leaves PyTorch's defaults.
+In both, weights are initialised as in torchvision; the ``32`` of that code keeps PyTorch's defaults.
 
-The stem ``32`` of DenseNet is one 3x3 convolution (Mukhoti2020's ``Net/densenet.py``). That of VGG has the same
-convolutions as ever, and one linear layer from 512 features instead of three from 25,088: the usual form for CIFAR.
-LR's code has another, which is ``vgg16_cifar``.
-All stems take images of any size that survives the strides.
+The stem ``32`` of DenseNet is one 3x3 convolution (Mukhoti2020's ``Net/densenet.py``). That of VGG has the
+usual convolutions, and one linear layer from 512 features instead of three from 25,088: the usual form for CIFAR.
+LR's code has a different one, ``vgg16_cifar``. All stems take images of any size that survives the strides.
 """
 
 from __future__ import annotations
@@ -148,11 +147,11 @@ def _register_densenet(depth: int, published: int) -> None:
 
         drop = check_rate("dropout", dropout)
         model: Any = models.get_model(name, weights=None, num_classes=num_classes, drop_rate=drop)
-        first = model.features.conv0
+        conv0 = model.features.conv0
         if stem == "32":
             plain_densenet_stem(model, check_size("in_channels", in_channels))
         elif check_size("in_channels", in_channels) != 3:
-            model.features.conv0 = nn.Conv2d(in_channels, first.out_channels, 7, stride=2, padding=3, bias=False)
+            model.features.conv0 = nn.Conv2d(in_channels, conv0.out_channels, 7, stride=2, padding=3, bias=False)
             nn.init.kaiming_normal_(model.features.conv0.weight)
         return model
 

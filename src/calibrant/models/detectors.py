@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.blocks import TrunkClassifier
+from calibrant.models.blocks import TrunkClassifier, evaluation_mode
 
 #: Channels of every level of a pyramid, and of the linear layers behind it.
 PYRAMID_WIDTH, HEAD_WIDTH = 256, 1024
@@ -194,15 +194,11 @@ def _widths(stem: nn.Module, stages: Sequence[nn.Module]) -> list[int]:
     """Output channels of each stage, from a forward pass."""
     convolution: Any = next(part for part in stem.modules() if isinstance(part, nn.Conv2d))
     widths = []
-    modes = {part: part.training for part in nn.ModuleList([stem, *stages]).modules()}
-    with torch.no_grad():
-        nn.ModuleList([stem, *stages]).eval()  # batch norm is to keep its statistics
+    with torch.no_grad(), evaluation_mode(nn.ModuleList([stem, *stages])):  # batch norm keeps its statistics
         x = stem(convolution.weight.new_zeros(1, convolution.in_channels, 64, 64))
         for stage in stages:
             x = stage(x)
             widths.append(x.shape[1])
-    for part, mode in modes.items():
-        part.training = mode
     return widths
 
 

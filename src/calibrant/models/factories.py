@@ -1,8 +1,8 @@
 """Models given as ``package.module:factory``: whether their code is trusted, and importing and calling it.
 
 The networks of `names`, and timm's by their plain names, were installed on purpose. A ``package.module:factory`` can be
-any code, and some options make timm read arbitrary files and addresses. Both are fine in a program of one's own, and
-need the user's consent if a recipe or a run folder names them.
+any code, and some options make timm read arbitrary files and addresses. Both are fine in the
+user's own program, and need the user's consent if a recipe or a run folder names them.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def find_factory(name: str) -> Any:
     if not module or not path:
         hint = {".onnx": "; an ONNX file is given with --onnx", ".py": f" (a function in {name} is {name[:-3]}:NAME)"}
         hint |= dict.fromkeys((".pt", ".pth", ".safetensors"), "; a file of weights is given with --weights")
-        how = next((words for suffix, words in hint.items() if name.endswith(suffix)), "")
-        raise ValueError(f"a model is named as package.module:factory, got {name!r}{how}")
+        advice = next((words for suffix, words in hint.items() if name.endswith(suffix)), "")
+        raise ValueError(f"a model is named as package.module:factory, got {name!r}{advice}")
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
@@ -145,8 +145,8 @@ def other_framework(model: Any) -> str:
 
 
 @contextlib.contextmanager
-def _errors_as_sentences(what: str) -> Iterator[None]:
-    """Turn any error of other people's code into a ValueError that begins with ``what``.
+def _errors_as_sentences(beginning: str) -> Iterator[None]:
+    """Turn any error of other people's code into a ValueError that begins with ``beginning``.
 
     A SystemExit too: code that ends the process, even with "success", has not returned a model.
     """
@@ -159,7 +159,7 @@ def _errors_as_sentences(what: str) -> Iterator[None]:
             raise
         unknown = isinstance(error, TypeError) and re.search(r"unexpected keyword argument '(\w+)'", str(error))
         reason = f"it has no option {unknown[1]!r}" if unknown else one_line(error)
-        raise ValueError(f"{what} ({f'{type(error).__name__}: {reason}'.removesuffix(': ')})") from None
+        raise ValueError(f"{beginning} ({f'{type(error).__name__}: {reason}'.removesuffix(': ')})") from None
 
 
 def one_line(error: BaseException, most: int = 400) -> str:

@@ -51,7 +51,7 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
     state = _state_of_torchvision(torchvision, str(weights)) if is_download else read_state(Path(weights))
 
     expected = {key: value for key, value in model.state_dict().items() if not key.endswith(_COUNTER)}
-    state = without_wrapper({key: value for key, value in state.items() if not key.endswith(_COUNTER)}, expected)
+    state = strip_wrapper({key: value for key, value in state.items() if not key.endswith(_COUNTER)}, expected)
     heads = tuple(f"{name}." for name in head_of(model))
     if head == "drop":
         expected, state = ({k: v for k, v in d.items() if not k.startswith(heads)} for d in (expected, state))
@@ -65,7 +65,7 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
     model.load_state_dict(state, strict=False)
 
 
-def without_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def strip_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A file's state dict by the names that are expected.
 
     DataParallel saves them all under "module.", and the folder of a run of Calibrant under "model/".
@@ -77,35 +77,35 @@ def without_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor])
 
 
 def check_state_fits(
-    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str, *, heads: tuple[str, ...] = ()
+    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], source: str, *, heads: tuple[str, ...] = ()
 ) -> None:
     """Raise unless a file's state dict has the names and shapes of a model's.
 
     Args:
         expected: the model's state dict.
         state: the file's.
-        where: names the file in messages.
+        source: names the file in messages.
         heads: prefixes of the head's names, if the caller can leave it out: the message then says so.
     """
-    missing, unexpected = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
-    problems = [f"lacks {listing(missing, 3)}"] if missing else []
+    absent, unexpected = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
+    problems = [f"lacks {listing(absent, 3)}"] if absent else []
     problems += [f"has {listing(unexpected, 3)}, which the model does not have"] if unexpected else []
     if problems:
-        raise ValueError(f"{where}: {', and '.join(problems)}")
+        raise ValueError(f"{source}: {', and '.join(problems)}")
     shapes = {key: (list(state[key].shape), list(value.shape)) for key, value in expected.items()}
-    wrong = [key for key, (stored, needed) in shapes.items() if stored != needed]
-    if wrong and not all(key.startswith(heads) for key in wrong):
-        stored, needed = shapes[wrong[0]]
-        example = f"{wrong[0]} is {stored}, the model's {needed}"
-        raise ValueError(f"{where}: {len(wrong)} weights have other shapes than the model's: {example}")
-    if wrong:
-        stored, needed = shapes[wrong[-1]]
+    mismatched = [key for key, (stored, needed) in shapes.items() if stored != needed]
+    if mismatched and not all(key.startswith(heads) for key in mismatched):
+        stored, needed = shapes[mismatched[0]]
+        example = f"{mismatched[0]} is {stored}, the model's {needed}"
+        raise ValueError(f"{source}: {len(mismatched)} weights have other shapes than the model's: {example}")
+    if mismatched:
+        stored, needed = shapes[mismatched[-1]]
         if stored[:1] == needed[:1] or not stored:
             raise ValueError(
-                f"{where}: the head's {wrong[-1]} is {stored}, the model's {needed}; head='drop' leaves it out"
+                f"{source}: the head's {mismatched[-1]} is {stored}, the model's {needed}; head='drop' leaves it out"
             )
         raise ValueError(
-            f"{where}: its head has {stored[0]} classes and the model {needed[0]}: "
+            f"{source}: its head has {stored[0]} classes and the model {needed[0]}: "
             f"ask for num_classes={stored[0]}, or leave its head out with head='drop'"
         )
 

@@ -1,16 +1,16 @@
-"""What a classifier predicted and what was true: the boundary between models and everything after them.
+"""Predictions of a classifier with the true labels: the boundary between models and everything after them.
 
 =================  =====================================================================================================
 `predictions`      the type, `Predictions`
 `memory`           columns that are arrays in memory
 `files`            columns that are read from files; `formats` has one module per format
-`paths`            which files a path means, on this machine or elsewhere, and whether they have changed
-`columns`          which of a file's columns are ours; `column_hints` has the errors where that is not clear
+`paths`            the files that a path means, on this machine or elsewhere, and whether they have changed
+`columns`          which columns of a file are used; `column_hints` has the errors where that is unclear
 `class_columns`    data that are one column per class, or one column for two classes
 `labels`           which class a label means
-`schema`           what is known before any value is read
-`values`           which values are accepted
-`digits`           how finely probabilities were written
+`schema`           facts that are known before any value is read
+`values`           checks of the values
+`digits`           the number of decimal places of probabilities
 =================  =====================================================================================================
 """
 

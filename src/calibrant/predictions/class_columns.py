@@ -1,11 +1,11 @@
-"""Data in columns: one per class, or one for two classes; which class a column is of, and what it calls the class.
+"""Data in one column per class, or in one column for two classes: the class of each column, and the class names.
 
-Columns per class are numbered or named, ``logits_0`` or ``p_cat``. Class names that the caller gives bring them into
-their order.
+Columns per class are numbered or named, ``logits_0`` or ``p_cat``; they are put into the order of the class names that
+the caller gives.
 
 One column for two classes holds P(positive), or as a logit the input of a sigmoid: the logits of the two classes are 0
-and z, whose softmax is sigmoid(z). Which class is positive is said by the caller, by the name of the column, or by
-custom where the classes are 0 and 1, False and True, or -1 and 1; else the file is refused.
+and z, whose softmax is sigmoid(z). The positive class is given by the caller, by the name of the column, or by
+convention if the classes are 0 and 1, False and True, or -1 and 1; otherwise the file is refused.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def take_own_columns(
     ``requested`` are the class names that the caller gives, if any, as for the functions that follow.
     """
     columns = per_class(names, word, mark)
-    others = [column for column in names if column.startswith(word + mark) and column not in columns]
-    if len(columns) == 1 and others:
+    unnumbered = [column for column in names if column.startswith(word + mark) and column not in columns]
+    if len(columns) == 1 and unnumbered:
         raise ValueError(
-            f"{path}: holds {shorten(columns[0])} and {listing(others, 3)}, expected one column per class: "
+            f"{path}: holds {shorten(columns[0])} and {listing(unnumbered, 3)}, expected one column per class: "
             f"say which it is with {column_options({holds: columns[0]})}, or list all of them"
         )
     ordered, parts = _sort_columns(columns, [column[len(word) + 1 :] for column in columns], path)
@@ -78,16 +78,16 @@ def take_matching_columns(
     before = re.split(r"[*?\[]", pattern)[0].rstrip("0123456789")  # what begins or ends a number is part of it
     after = re.split(r"[*?\]]", pattern)[-1].lstrip("0123456789")
     ordered, parts = _sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], path)
-    names = None if are_digits(parts) and are_positions(parts) else parts
+    names = None if are_unsigned(parts) and are_positions(parts) else parts
     naming = Naming(names, _spellings(ordered, parts), codes_of_columns(parts))
     return _rename(naming, ordered, requested, path, holds)
 
 
 def take_listed_columns(columns: Names, holds: str, requested: Names | None, path: str) -> tuple[Names, Naming]:
     """Columns that the caller listed."""
-    twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    repeated, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
     if count != 1:
-        actual = f"{shorten(twice)!r} {count} times" if columns else "none"
+        actual = f"{shorten(repeated)!r} {count} times" if columns else "none"
         raise ValueError(f"{path}: columns must list different columns for {holds}, got {actual}")
     names, codes = _without_shared_words(columns), codes_of_columns(columns)
     bare = _without_ends(columns, _up_to_number)
@@ -97,20 +97,20 @@ def take_listed_columns(columns: Names, holds: str, requested: Names | None, pat
     return _rename(naming, columns, requested, path, holds, listed=True)
 
 
-def are_digits(parts: Sequence[str]) -> bool:
+def are_unsigned(parts: Sequence[str]) -> bool:
     """Whether all parts are numbers without a sign, so that they have an order."""
     return all(_DIGITS.fullmatch(part) for part in parts)
 
 
 def _sort_columns(columns: Sequence[str], parts: Sequence[str], path: str) -> tuple[Names, Names]:
-    """Columns and what of their names differs: by number if all are numbers, else as the file has them."""
-    if not are_digits(parts):
+    """Columns and the parts of their names that differ, sorted by number if all are numbers."""
+    if not are_unsigned(parts):
         return tuple(columns), tuple(parts)
     rows = sorted(zip(map(int, parts), columns, parts, strict=True))
-    for (number, column, _), (other, twin, _) in itertools.pairwise(rows):
-        if number == other:
-            both = f"{shorten(column)} and {shorten(twin)}"
-            raise ValueError(f"{path}: columns of classes must have different numbers, got {both}")
+    for (number, column, _), (next_number, next_column, _) in itertools.pairwise(rows):
+        if number == next_number:
+            names = f"{shorten(column)} and {shorten(next_column)}"
+            raise ValueError(f"{path}: columns of classes must have different numbers, got {names}")
     return tuple(column for _, column, _ in rows), tuple(part for _, _, part in rows)
 
 
@@ -121,13 +121,13 @@ def codes_of_columns(names: Names) -> Codes | None:
 
 
 def _without_shared_words(columns: Names) -> Names:
-    """p_cat, p_car as cat, car: without what they share up to a mark; as they are if that leaves numbers or nothing."""
+    """p_cat, p_car as cat, car: without their shared words; unchanged if only numbers or nothing would be left."""
     parts = _without_ends(columns, lambda shared: len(shared) - len(re.split(r"_|[^\w\s]", shared)[-1]))
     return parts if all(parts) and not all(part.isdecimal() for part in parts) else columns
 
 
 def _up_to_number(shared: str) -> int:
-    """How much of what names share goes: all but digits, which would be cut off a number."""
+    """The length of a shared prefix without trailing digits, which may belong to a number."""
     start = shared.rstrip("0123456789")
     if start.endswith(".") and start[-2:-1].isdigit():
         start = start[:-1].rstrip("0123456789")
@@ -135,8 +135,8 @@ def _up_to_number(shared: str) -> int:
 
 
 def _without_ends(columns: Names, length: Callable[[str], int]) -> Names:
-    """Names without the start and the end that they share, of which ``length`` says how much goes."""
-    for _ in "start", "end":  # the end is the start of the reversed names, which are turned back by the second round
+    """Names without the prefix and the suffix that they share; ``length`` says how much of each is removed."""
+    for _ in "start", "end":  # the suffix is the prefix of the reversed names; the second round reverses them back
         low, high = min(columns), max(columns)
         shared = low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))]
         columns = tuple(column[length(shared) :][::-1] for column in columns)
@@ -144,7 +144,7 @@ def _without_ends(columns: Names, length: Callable[[str], int]) -> Names:
 
 
 def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
-    """What labels may call the classes: the columns' own names, those given, and without all that they share."""
+    """Spellings of the classes in labels: names of columns, given names, and names without shared parts."""
     options = (columns, names, _without_shared_words(columns), _without_ends(columns, _up_to_number))
     return tuple(dict.fromkeys(option for option in options if all(option) and len(set(option)) == len(columns)))
 
@@ -152,7 +152,7 @@ def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
 def _rename(
     naming: Naming, columns: Names, requested: Names | None, path: str, holds: str, *, listed: bool = False
 ) -> tuple[Names, Naming]:
-    """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
+    """Match names that the caller gives with columns: by name, or else by number or in the order listed."""
     if requested is None:
         return columns, naming
     if len(requested) != len(columns):
@@ -160,16 +160,16 @@ def _rename(
     numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]
     has_numbers = all(number is not None for number in numbers)
     spellings = (*naming.spellings, *_spellings(columns, naming.names or columns), tuple(map(str, numbers)))
-    same = next((spelling for spelling in spellings if set(spelling) == set(requested)), None)
-    if same is not None:
-        position = {name: i for i, name in enumerate(same)}
+    matching = next((spelling for spelling in spellings if set(spelling) == set(requested)), None)
+    if matching is not None:
+        position = {name: i for i, name in enumerate(matching)}
         ordered = tuple(columns[position[name]] for name in requested)
         codes = codes_of_columns(ordered)
-        unclear = "" if ordered == columns or codes else _unclear(columns, requested)
+        unclear = "" if ordered == columns or codes else _unclear_reason(columns, requested)
         return ordered, Naming(requested, (requested,), codes, unclear=unclear)
     if listed:
         clear = naming.codes is None or any(number_of(name) is not None for name in requested) or not has_numbers
-        unclear = "" if clear else _unclear(columns, requested)
+        unclear = "" if clear else _unclear_reason(columns, requested)
         return columns, Naming(requested, (requested,), codes_of(requested), unclear=unclear)
     if has_numbers and numbers == list(range(len(columns))) and codes_of(requested) is None:
         return columns, Naming(requested, (requested,))
@@ -179,7 +179,7 @@ def _rename(
     )
 
 
-def _unclear(columns: Names, requested: Names) -> str:
+def _unclear_reason(columns: Names, requested: Names) -> str:
     return (
         f"must be text, as numbers may be those of the columns, {listing(columns, 5)}, or of the class names, "
         f"{listing(requested, 5)} (write the labels as text to say which)"
@@ -192,8 +192,8 @@ def two_columns(holds: str, title: str, positive: int, values: Array, location: 
     check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
     column = values[:, None] if values.ndim == 1 else values
     # A probability may be beyond 1 by rounding, and its complement may not be below 0.
-    other = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
-    pair = (column, other) if positive == 0 else (other, column)
+    complement = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
+    pair = (column, complement) if positive == 0 else (complement, column)
     return np.concatenate(pair, axis=1, dtype=values.dtype)
 
 
@@ -205,15 +205,15 @@ def widen(holds: str, values: Array, positive: int) -> Array:
 def read_two_classes(
     values: LabelValues, positive: str, names: Names | None, column: str, ignore_index: int | None, prefix: str
 ) -> LabelDecoder:
-    """How labels are read where the data are one column, and which class that column belongs to.
+    """Choose how labels are read if the data are one column, and which class that column belongs to.
 
     Args:
-        values: the different labels; none where there are no labels.
+        values: the different labels; empty if there are no labels.
         positive: the positive class, if the caller names it.
-        names: of the classes in order, if they are known.
+        names: names of the classes in order, if known.
         column: the name of the column, which may name its class.
-        ignore_index: a label that is of no class.
-        prefix: what an error starts with.
+        ignore_index: a label that is not a class.
+        prefix: the beginning of error messages.
     """
     labels = sorted({*map(str, values.numbers), *values.texts} - {str(ignore_index)})
     if len(labels) > 2:
@@ -256,11 +256,11 @@ def read_two_classes(
 
 
 def _both_classes(labels: Sequence[str], positive: str, prefix: str) -> Names:
-    """The classes in order: as custom has them, or the negative one first; an unknown negative one is "not yes"."""
-    same = same_class(positive, labels)
-    if positive and not same and len(labels) == 2:
+    """The classes in their conventional order, or the negative one first; an unknown negative one is "not yes"."""
+    matching = same_class(positive, labels)
+    if positive and not matching and len(labels) == 2:
         raise not_among(positive, labels, "the labels", prefix)
-    positive = same or positive
+    positive = matching or positive
     candidates = dict.fromkeys([*labels, positive] if positive else labels)
     custom = next((pair for pair in CUSTOMARY_PAIRS if {name.lower() for name in candidates} <= set(pair)), None)
     if custom is not None:
@@ -269,14 +269,14 @@ def _both_classes(labels: Sequence[str], positive: str, prefix: str) -> Names:
         return tuple(spelling.get(name, name.title() if is_title else name) for name in custom)
     if not labels:
         raise ValueError(f"{prefix}the class beside {shorten(positive)!r} is not known: give the two class_names")
-    others = [name for name in candidates if name != positive]
-    return (*(others or [f"not {positive}"]), *([positive] if positive else []))
+    negatives = [name for name in candidates if name != positive]
+    return (*(negatives or [f"not {positive}"]), *([positive] if positive else []))
 
 
 def _class_in(column: str, options: Collection[str]) -> str:
-    """The class that the name of a column ends in, as p_yes, P(yes) and yes do; none if it ends in none.
+    """The class that the name of a column ends with, as in p_yes, P(yes) and yes; empty if there is none.
 
-    A number is of a class after a word for probability alone: fold_0 says nothing about the class 0.
+    A number names a class only after a word for probability: fold_0 says nothing about the class 0.
     """
     for name in sorted(filter(None, options), key=len, reverse=True):
         match = re.fullmatch(rf"(|.*[^0-9A-Za-z]){re.escape(name)}[)\]]?", column, re.DOTALL)

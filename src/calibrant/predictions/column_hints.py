@@ -44,16 +44,16 @@ class ColumnErrors:
 
     def lacking(self, reason: str, role: str, aliases: Sequence[str] = ()) -> ValueError:
         """The error about a column of ours that the file does not have and the caller does not map."""
-        used = {str(column) for column in self.options.columns.values()} | set(DATA)
-        free = [column for column in self.names if column not in used]
-        guess = next((other for alias in (role, *aliases) if (other := closest(alias, free))), "NAME")
+        mapped = {str(column) for column in self.options.columns.values()} | set(DATA)
+        free = [column for column in self.names if column not in mapped]
+        guess = next((match for alias in (role, *aliases) if (match := closest(alias, free))), "NAME")
         advice = f"say which it is, for example {column_options({role: guess})}"
         if not free:
             advice = f"save {role} in the same file"
         return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
 
     def no_outcome(self) -> ValueError:
-        """The error about confidences without any column that says whether they were right."""
+        """The error about confidences without a column for whether the predictions were correct."""
         reason = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
         columns = propose(self.names, table=self.table)
         if not {"labels", PREDICTED} <= set(columns):
@@ -62,19 +62,19 @@ class ColumnErrors:
         advice = f"say which is which, probably {column_options(pair)}"
         return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
 
-    def no_data(self, chosen: str | None) -> ValueError:
-        """The error about a file without logits, probabilities or confidence; ``chosen`` is what the caller wants."""
-        reason = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
-        used = {str(column) for column in self.options.columns.values()} | set(self.options.groups)
-        columns = propose([name for name in self.names if name not in used], table=self.table)
+    def no_data(self, requested: str | None) -> ValueError:
+        """The error about a file without logits, probabilities or confidence, or without what the caller requested."""
+        reason = "no logits, probabilities or confidence" if requested is None else f"no {requested}"
+        mapped = {str(column) for column in self.options.columns.values()} | set(self.options.groups)
+        columns = propose([name for name in self.names if name not in mapped], table=self.table)
         if self.names and all(re.fullmatch(r"[-+.0-9e]+", name) for name in self.names):
             return ValueError(f"{self.path}: the first line must name the columns, got {listing(self.names, 5)}")
         if self.names and all(re.fullmatch(r"arr_[0-9]+", name) for name in self.names):
             advice = "save them by name, np.savez('x.npz', logits=..., labels=...)"
             return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
-        if chosen is not None or not columns:
+        if requested is not None or not columns:
             guess = next((name for name in DATA if closest(name, self.names)), "logits")
-            return self.lacking(f"{reason}, expected {EXPECTED}", chosen or guess)
+            return self.lacking(f"{reason}, expected {EXPECTED}", requested or guess)
         if columns.get("labels") in SINGLE["labels"]:
             del columns["labels"]
         columns = {role: column for role, column in columns.items() if role not in self.options.columns}
@@ -98,7 +98,7 @@ def column_options(columns: dict[str, str | Sequence[str]]) -> str:
 
 
 def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[str]]:
-    """A guess at the meaning of columns with other names than ours; empty where there is none.
+    """Guess the meaning of columns with other names than ours; empty if there is no guess.
 
     In a ``table`` the data may be several columns.
 
@@ -109,35 +109,35 @@ def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[st
     truth = [name for role in _PERHAPS_LABELS for name in names if name.lower() == role]
     predicted = customary("predicted", names)
     if len(truth) > 1 and truth[0].lower() in ("label", "labels") and not predicted:
-        # Pipelines call what they predict the label, and somebody has put the truth beside it.
+        # Pipelines call their prediction "label"; the truth was added beside it.
         truth, predicted = truth[1:], truth[:1]
     present = set(names)
     pair = next((name[:-6] for name in names if name.endswith(".score") and f"{name[:-6]}.label" in present), None)
-    if pair is not None and truth:  # what a pipeline says of one sample
+    if pair is not None and truth:  # the output of a pipeline for one sample
         return {"labels": truth[0], "predicted": f"{pair}.label", "confidence": f"{pair}.score"}
-    used = {*truth[:1], *predicted[:1]}
-    others = [name for name in names if name not in used and not _is_metadata(name)]
-    if not others:  # what is called a prediction may be a number
-        others, predicted = predicted, []
+    assigned = {*truth[:1], *predicted[:1]}
+    candidates = [name for name in names if name not in assigned and not _is_metadata(name)]
+    if not candidates:  # what is called a prediction may be a number
+        candidates, predicted = predicted, []
     start: dict[str, str | Sequence[str]] = {"labels": truth[0]} if truth else {}
-    if predicted and len(others) == 1:
-        return start | {"predicted": predicted[0], "confidence": others[0]}
-    if sum(bool(one_column_kind(name)) for name in others) > 1:  # of which one must be chosen
-        others = others[:1]
-    data = _data_columns(others, table=table)
-    return start | {"logits" if all(map(_LOGITS.search, others)) else "probabilities": data} if data else {}
+    if predicted and len(candidates) == 1:
+        return start | {"predicted": predicted[0], "confidence": candidates[0]}
+    if sum(bool(one_column_kind(name)) for name in candidates) > 1:  # of which one must be chosen
+        candidates = candidates[:1]
+    data = _data_columns(candidates, table=table)
+    return start | {"logits" if all(map(_LOGITS.search, candidates)) else "probabilities": data} if data else {}
 
 
-def _data_columns(others: Sequence[str], *, table: bool) -> str | Sequence[str]:
+def _data_columns(names: Sequence[str], *, table: bool) -> str | Sequence[str]:
     """One column, a pattern, or a list of a few."""
-    if len(others) < 2 or not table:
-        return others[0] if len(others) == 1 else ""
-    starts = [re.match(r".*?[_.(]", name) for name in others]
+    if len(names) < 2 or not table:
+        return names[0] if len(names) == 1 else ""
+    starts = [re.match(r".*?[_.(]", name) for name in names]
     counts = Counter(match[0] for match in starts if match)
     start, count = counts.most_common(1)[0] if counts else ("", 0)
-    if count >= 2 and count >= len(others) - 2:
+    if count >= 2 and count >= len(names) - 2:
         return f"{start}*"
-    return tuple(others) if len(others) <= MOST_LISTED else ""
+    return tuple(names) if len(names) <= MOST_LISTED else ""
 
 
 def _is_metadata(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which of a file's columns are ours: found by our names, by one column per class, or as the caller maps them."""
+"""Finding the columns of predictions in a file: by our names, by one column per class, or as the caller maps them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from calibrant.predictions.schema import (
 from calibrant.predictions.values import SINGLE_LABEL
 
 MOST_GROUPS = 1000
-#: Beginnings of columns that are one per class and numbered, as ours are.
+#: Prefixes of numbered columns, one per class, besides our own names.
 NUMBERED = ("prob", "proba", "probability")
 FACTS = ("class_names", "kind", "ignore_index", "split")
-#: A fact of files alone: that labels are positions, where names that are numbers would leave it open.
+#: A fact of files alone: labels are positions, which class names that are numbers would leave unclear.
 LABELS_ARE, POSITIONS = "labels_are", "positions"
-#: Another: which of two classes is the positive one, where custom does not say.
+#: Another: the positive class of two, if not the conventional one.
 POSITIVE = "positive_class"
 FILE_FACTS = (*FACTS, LABELS_ARE, POSITIVE)
 Columns = str | tuple[str, ...]
@@ -49,7 +49,7 @@ Columns = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What the caller of `Predictions.open` says about the files."""
+    """The options of a caller of `Predictions.open`."""
 
     columns: dict[str, Columns] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class ColumnMap:
         return [] if isinstance(self.columns.get("correct", ""), str) else self.sources("correct")
 
     def title(self, name: str) -> str:
-        """What an error calls a column: our name, and the file's where it differs."""
+        """The name of a column in errors: ours, and the file's if it differs."""
         column = self.columns[name]
         return name if column == name or not isinstance(column, str) else f"{name} (column {shorten(column)!r})"
 
@@ -103,8 +103,8 @@ class ColumnMap:
         positive = self.positive or stated_positive
         if not self.is_single or self.holds == "confidence":
             return replace(self, positive=positive)
-        both = (stated, options.facts.get("class_names"))
-        stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in both)
+        pair = (stated, options.facts.get("class_names"))
+        stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in pair)
         naming = name_array(stated, requested, path, positions=labels_are == POSITIONS)
         return replace(self, naming=naming, positive=positive)
 
@@ -117,7 +117,7 @@ class ColumnMap:
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
-            facts = {"ignore_index": None} | facts  # a class is called so: only what is said is ignored
+            facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
         schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, **facts, prefix=f"{path}: ")
         return replace(self, one_column=one_column), schema
 
@@ -261,7 +261,7 @@ class _Matcher:
         mapped = {str(column) for column in self.options.columns.values()}
         aliases = [alias for alias in aliases if alias in self.present and alias not in mapped]
         if name in ("labels", PREDICTED, "correct"):
-            # What is called label may be what was predicted, where another column states the truth.
+            # A column "label" may be the predicted one, if another column states the truth.
             aliases = list(dict.fromkeys([*aliases, *(n for n in customary(name, self.names) if n not in mapped)]))
         if len(aliases) > 1:
             raise ValueError(
@@ -271,31 +271,31 @@ class _Matcher:
         return aliases[0] if aliases else None
 
     def _data(self, data: str | None) -> tuple[str, Columns, Naming]:
-        """What the file holds, its column or columns, and what the columns call the classes."""
-        chosen = next((name for name in self.options.columns if name in DATA), data)
-        if chosen is not None and self.options.columns.get(chosen, chosen) != chosen:
-            return chosen, *self._mapped(chosen, self.options.columns[chosen])
+        """What the file holds, its column or columns, and the class names in them."""
+        requested = next((name for name in self.options.columns if name in DATA), data)
+        if requested is not None and self.options.columns.get(requested, requested) != requested:
+            return requested, *self._mapped(requested, self.options.columns[requested])
         forms = []
-        for name in DATA if chosen is None else (chosen,):
+        for name in DATA if requested is None else (requested,):
             forms += [(name, column) for column in self.names if column.lower() == name]
             if self.table and name != "confidence":
                 forms += [(name, f"{name}{mark}*") for mark in "_." if per_class(self.names, name, mark)]
-        if not forms and chosen is None:
+        if not forms and requested is None:
             forms = [("probabilities", f"{word}_*") for word in NUMBERED if len(per_class(self.names, word, "_")) > 1]
-        if not forms and chosen is None and (column := self._one_column()):
+        if not forms and requested is None and (column := self._one_column()):
             return one_column_kind(column), column, Naming()
         if not forms:
-            raise self._errors.no_data(chosen)
+            raise self._errors.no_data(requested)
         if len(forms) > 1:
-            (name, first), (_, second) = forms[:2]
-            raise ValueError(f"{self.path}: holds {first} and {second}: choose with {column_options({name: first})}")
+            (name, form), (_, other_form) = forms[:2]
+            raise ValueError(f"{self.path}: holds {form} and {other_form}: choose with {column_options({name: form})}")
         name, form = forms[0]
         if not form.endswith("*"):
             return name, form, Naming()
         return name, *take_own_columns(self.names, form[:-2], form[-2], name, self._requested_names(), self.path)
 
     def _one_column(self) -> str | None:
-        """A column that is called the probability or the logit, of which there is one for two classes."""
+        """A single column for two classes, named as a probability or a logit."""
         columns = [name for name in self.names if one_column_kind(name)]
         if len(columns) != 1:
             return None
@@ -312,9 +312,9 @@ class _Matcher:
     def _mapped(self, name: str, pattern: Columns) -> tuple[Columns, Naming]:
         """The columns that the caller gives for the data: one, a list, or a pattern."""
         if isinstance(pattern, tuple):
-            missing = next((column for column in pattern if column not in self.present), None)
-            if missing is not None:
-                raise self._errors.absent(missing, name)
+            absent = next((column for column in pattern if column not in self.present), None)
+            if absent is not None:
+                raise self._errors.absent(absent, name)
             if not self.table:
                 raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(pattern)} names")
             return take_listed_columns(pattern, name, self._requested_names(), self.path)

@@ -1,9 +1,9 @@
-"""How finely probabilities were written: decimal places, exact zeros and ones; and what replaces a zero in a logarithm.
+"""Rounding of probabilities: decimal places, exact zeros and ones; and what replaces a zero in a logarithm.
 
-Files of probabilities are often rounded, and forests give exact zeros. Of a zero it is only known that it is below what
-the file could show: half of its last decimal place, or, where nothing was rounded, the least probability above 0 in the
-file, and what its number of samples can tell from 0, one in twice as many. The classes of a sample other than the
-predicted one share that, so that zeros never add more to a row than the file could have hidden in one number.
+Probabilities in files are often rounded, and forests give exact zeros. A zero only means a probability below what the
+file can represent: half of its last decimal place or, if nothing was rounded, the smallest probability above 0 in the
+file, at most one in twice the number of samples. The classes of a sample other than the predicted one share that bound,
+so that zeros never add more to a row than the file could have hidden in one number.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from calibrant._arrays import Array
 
 FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
 MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
-FIRST = 1 << 12  # numbers that are looked at first
+FIRST = 1 << 12  # numbers that are checked first
 
 
 class Digits:
-    """How probabilities ``[N, C, ...]`` were written, collected in a pass over them.
+    """The rounding of probabilities ``[N, C, ...]``, collected in a pass over them.
 
     Attributes:
         classes: C.
-        values: how many probabilities there are.
-        zeros: how many of them are exactly 0.
-        ones: how many are exactly 1.
-        least: the smallest above 0.
-        places: decimal places that represent every probability, 0 if all are 0 or 1; None if a few are not enough.
+        values: the number of probabilities.
+        zeros: the number of exact zeros.
+        ones: the number of exact ones.
+        least: the smallest probability above 0.
+        places: decimal places that represent every probability, 0 if all are 0 or 1; None if `MOST_PLACES` do not
+            suffice.
     """
 
     def __init__(self, classes: int) -> None:
@@ -35,7 +36,7 @@ class Digits:
         self.places: int | None = 0
 
     def add(self, probabilities: Array) -> None:
-        """Take some more probabilities into account."""
+        """Count further probabilities."""
         self.values += probabilities.size
         low = float(probabilities.min())
         if low <= 0:
@@ -78,13 +79,13 @@ class Digits:
 
 
 def decimal_places(probabilities: Array, least: int) -> int | None:
-    """The fewest decimal places, at least ``least``, that represent all probabilities; None if a few are not enough."""
+    """The fewest decimal places, at least ``least``, that represent all probabilities; None if there are more."""
     values = probabilities.astype(np.float64)
     error = 4 * float(np.finfo(probabilities.dtype).eps)
     for places in range(least, MOST_PLACES[probabilities.itemsize] + 1):
         scaled = values * 10.0**places
         nearest = np.rint(scaled)
-        # What rounds to 0 is 0 itself: the tiny probabilities of a sure model were not rounded.
+        # Only 0 itself may round to 0: the tiny probabilities of a confident model were not rounded.
         off = np.where(nearest == 0, values, np.abs(scaled - nearest) * 10.0**-places)
         if not (off > np.where(nearest == 0, 0.0, error)).any():
             return places

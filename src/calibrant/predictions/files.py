@@ -1,4 +1,4 @@
-"""Predictions that stay in their files: columns are found at once, values are checked as they are read."""
+"""Predictions in files: columns are found when a file is opened, values are checked as they are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
 class Reader:
-    """One file, or one set of ``.npy`` files; it keeps no open handle between reads, yet never reads another file.
+    """One file, or one set of ``.npy`` files; a file replaced between reads is noticed, although no handle is kept.
 
     ``count`` is the number of samples, None if that takes a pass over the file.
     """
@@ -45,7 +45,7 @@ class Reader:
         return self.path
 
     def name_row(self, row: int) -> str:
-        """What errors call a row."""
+        """The name of a row in errors."""
         return count_row(row)
 
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
@@ -69,7 +69,7 @@ class Reader:
         raise NotImplementedError
 
     def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
-        """The different values of predicted and labels, if they are compared and were not yet looked at."""
+        """The different values of predicted and labels, if they are compared and not yet checked."""
         return None
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
@@ -105,7 +105,7 @@ def open_files(
     for file in find_files(path, data or DATA):
         with file_errors(str(file)):
             readers.append(_format(READ[suffix_of(file)]).open_file(file, options))
-        _check_same(readers[0], readers[-1])
+        _check_shard(readers[0], readers[-1])
     choose_decoders(readers)
     return FileStore(readers)
 
@@ -130,7 +130,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
 
 
 def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
-    """How labels are read, which all labels decide, and which of two classes is the positive one."""
+    """Choose how labels are read, from all labels, and the positive class of two."""
     columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
     if columns.one_column:
         (column,) = columns.sources(schema.holds)
@@ -140,16 +140,16 @@ def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
     return replace(decoder, positive=find_positive(columns.positive, decoder.names, schema.num_classes, prefix))
 
 
-def _check_same(first: Reader, other: Reader) -> None:
-    facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(first.names), sorted(other.names))}
-    facts |= {name: (value, getattr(other.schema, name)) for name, value in vars(first.schema).items()}
-    facts["numbers of the classes"] = (first.naming.codes, other.naming.codes)
-    facts["the positive class"] = (first.columns.positive, other.columns.positive)
+def _check_shard(reference: Reader, reader: Reader) -> None:
+    facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(reference.names), sorted(reader.names))}
+    facts |= {name: (value, getattr(reader.schema, name)) for name, value in vars(reference.schema).items()}
+    facts["numbers of the classes"] = (reference.naming.codes, reader.naming.codes)
+    facts["the positive class"] = (reference.columns.positive, reader.columns.positive)
     for name, (expected, value) in facts.items():
         if value != expected:
             raise ValueError(
-                f"{other.path}: shards must hold the same, "
-                f"got {name} {str(value)[:80]} where {first.path} has {str(expected)[:80]}"
+                f"{reader.path}: shards must hold the same, "
+                f"got {name} {str(value)[:80]} where {reference.path} has {str(expected)[:80]}"
             )
 
 
@@ -220,11 +220,11 @@ class FileStore:
         return MemoryStore(self.schema, freeze(columns))
 
     def describe(self) -> str:
-        """The number of samples if that is known, and where they are."""
+        """The number of samples, if known, and their files."""
         counts = [reader.count for reader in self.readers]
         size = "" if None in counts else f"{sum(count or 0 for count in counts)} samples in "
-        more = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
-        return f"{size}{self.readers[0].path}{more}"
+        suffix = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
+        return f"{size}{self.readers[0].path}{suffix}"
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ class FileStore:
         return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
 
 
-#: Where the columns of `Predictions` are.
+#: The columns of `Predictions`, in memory or in files.
 Store: TypeAlias = MemoryStore | FileStore
 
 
@@ -244,23 +244,23 @@ def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]
 def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
     """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
     parts: list[dict[str, Array]] = []
-    missing = size
+    remaining = size
     for piece in pieces:
         start, rows = 0, _rows_in(piece)
         while start < rows:
-            stop = min(rows, start + missing)
+            stop = min(rows, start + remaining)
             parts.append({name: array[start:stop] for name, array in piece.items()})
-            missing -= stop - start
+            remaining -= stop - start
             start = stop
-            if not missing:
+            if not remaining:
                 yield _join(parts, prefix)
-                parts, missing = [], size
+                parts, remaining = [], size
     if parts:
         yield _join(parts, prefix)
 
 
 def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
-    """Pieces put together, in memory that is nobody else's; each is released as soon as it is copied."""
+    """Join pieces in new memory; each is released as soon as it is copied."""
     if len(pieces) == 1:
         return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
     columns = {}
@@ -285,14 +285,14 @@ def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
     """The samples with the given row numbers, in that order, from consecutive blocks that are read only once."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
-    pieces, start, done = [], 0, 0
+    pieces, start, position = [], 0, 0
     for block in blocks:
         stop = start + _rows_in(block)
-        until = int(np.searchsorted(ordered, stop))
-        if until > done:
-            pieces.append({name: array[ordered[done:until] - start] for name, array in block.items()})
-        start, done = stop, until
-        if done == len(ordered):
+        end = int(np.searchsorted(ordered, stop))
+        if end > position:
+            pieces.append({name: array[ordered[position:end] - start] for name, array in block.items()})
+        start, position = stop, end
+        if position == len(ordered):
             break
-    back = np.argsort(order)
-    return {name: array[back] for name, array in _join(pieces).items()}
+    inverse = np.argsort(order)
+    return {name: array[inverse] for name, array in _join(pieces).items()}

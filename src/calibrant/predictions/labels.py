@@ -1,12 +1,11 @@
-"""Which class a label means: by its name, or by a number, which is a position unless the names are numbers themselves.
+"""The class of a label: by name, or by number, which is a position unless the class names are numbers themselves.
 
 Columns ``p_1, p_2, p_3`` name the classes 1, 2 and 3: label 1 is the first of them, not the second. The names of
 columns, and names that the caller gives, therefore decide about labels that are numbers. Names that are stored beside
 an array do not by themselves: such labels are positions by convention, and where they may be either, all labels of all
 files decide, or the file is refused. The decision holds for every row of every file.
 
-First what files and the caller call the classes (`Naming`) and which of two is positive, then how labels are read
-(`LabelDecoder`).
+`Naming` holds the class names of files and caller, `LabelDecoder` how labels are read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Codes = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Naming:
-    """What a file, and its caller, say about the names of the classes, before any label is read.
+    """The class names that a file and its caller give, before any label is read.
 
     Attributes:
         names: the names, where labels do not choose between ``spellings``.
@@ -51,7 +50,7 @@ class Naming:
 
 
 def number_of(name: str) -> int | None:
-    """The whole number that a name is: of 7, 007, -7 and 7.0; None if it is something else."""
+    """The whole number that a name stands for, such as 7, 007, -7 or 7.0; None if it is not a number."""
     return int(name.partition(".")[0]) if _NUMBER.fullmatch(name) else None
 
 
@@ -107,17 +106,17 @@ def find_positive(positive: str, names: Names | None, classes: int | None, prefi
 
 def position_of(positive: str, classes: Names, prefix: str) -> int:
     """The position of the positive class, by its name."""
-    same = same_class(positive, classes)
-    if not same:
+    name = same_class(positive, classes)
+    if not name:
         raise not_among(positive, classes, "the classes", prefix)
-    return classes.index(same)
+    return classes.index(name)
 
 
 def same_class(name: str, classes: Collection[str]) -> str:
-    """Which of the classes is meant; where they are False and True, 0 and 1 mean them too, and case does not matter."""
+    """The class that a name means; if the classes are False and True, also 0 and 1, in any case."""
     if name in classes:
         return name
-    by_case = {other.lower(): other for other in classes}
+    by_case = {candidate.lower(): candidate for candidate in classes}
     if set(by_case) <= {"false", "true"}:
         return by_case.get({"0": "false", "1": "true"}.get(name, name.lower()), "")
     return ""
@@ -204,8 +203,8 @@ class LabelDecoder:
         if unknown.any():
             names = [name if n is None else n for name, n in zip(self.names or (), class_codes, strict=True)]
             order = listing(range(len(class_codes)), 3).replace(" and", ", ... and")
-            how = f"to read them as positions list the columns (--column) and give the class names {order}"
-            hint = f" (the labels are {_first_values(labels)}; {how} in their order, class_names= or --class-names)"
+            advice = f"to read them as positions list the columns (--column) and give the class names {order}"
+            hint = f" (the labels are {_first_values(labels)}; {advice} in their order, class_names= or --class-names)"
             text = f"{title} must be among the numbers of the classes, {listing(names, 8)}"
             raise value_error(text, labels, unknown, location, hint=hint)
         return positions
@@ -216,7 +215,7 @@ def _first_values(labels: Array) -> str:
 
 
 def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, path: str) -> LabelDecoder:
-    """How labels are read, decided by all of them; ``values`` is None where they do not matter."""
+    """Choose how labels are read, from all of them; ``values`` is None if they do not matter."""
     if values is None:
         return _check_ignored(LabelDecoder(naming.names, naming.codes, unclear=naming.unclear), schema, path)
     texts = values.texts - {str(schema.ignore_index)}
@@ -242,25 +241,25 @@ def _check_alike(spellings: Sequence[Names], texts: Collection[str], path: str) 
     for spelling, position in zip(spellings[1:], positions[1:], strict=True):
         odd = next((text for text in texts if position[text] != positions[0][text]), None)
         if odd is not None:
-            both = f"by the names {listing(spellings[0], 5)} or {listing(spelling, 5)}"
-            raise ValueError(f"{path}: the label {shorten(odd)!r} may mean two classes, {both}: {GIVE_NAMES}")
+            readings = f"by the names {listing(spellings[0], 5)} or {listing(spelling, 5)}"
+            raise ValueError(f"{path}: the label {shorten(odd)!r} may mean two classes, {readings}: {GIVE_NAMES}")
 
 
 def _choose_codes(names: Names, codes: Codes, numbers: set[int], values: LabelValues, path: str) -> Codes | None:
     """Whether numbers beside an array with names that are numbers are these names, or positions."""
     classes = len(codes)
     is_named, is_positional = numbers <= set(codes), all(0 <= n < classes for n in numbers)
-    same = is_named and is_positional and all(codes[n] == n for n in numbers)
-    if is_named and (same or not is_positional):
+    is_same = is_named and is_positional and all(codes[n] == n for n in numbers)
+    if is_named and (is_same or not is_positional):
         return codes
     if is_positional and not is_named:
         return None
     labels = listing([*sorted(values.numbers), *sorted(values.texts)], 8)
-    both = f"the labels are {labels}, the class names {listing(names, 8)}"
+    facts = f"the labels are {labels}, the class names {listing(names, 8)}"
     if not is_named:
-        raise ValueError(f"{path}: labels must be class names or positions, 0..{classes - 1}: {both}")
+        raise ValueError(f"{path}: labels must be class names or positions, 0..{classes - 1}: {facts}")
     raise ValueError(
-        f"{path}: labels may be class names or positions, which differ: {both}; store the labels as text if they are "
+        f"{path}: labels may be class names or positions, which differ: {facts}; store the labels as text if they are "
         f"names, or give the class names 0..{classes - 1} (class_names=, --class-names) if they are positions"
     )
 
@@ -279,8 +278,8 @@ def _check_ignored(decoder: LabelDecoder, schema: Schema, path: str) -> LabelDec
 def check_comparable(predicted: LabelValues, labels: LabelValues, path: str) -> None:
     """Refuse text in which one side has numbers throughout and the other none: they would never agree."""
     numbers = [[number_of(text) is not None for text in values.texts] for values in (predicted, labels)]
-    for side, other, kinds in ((*numbers, "numbers and text"), (*numbers[::-1], "text and numbers")):
-        if side and other and all(side) and not any(other):
+    for side, opposite, kinds in ((*numbers, "numbers and text"), (*numbers[::-1], "text and numbers")):
+        if side and opposite and all(side) and not any(opposite):
             raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from calibrant._arrays import Array, as_numpy
 from calibrant.predictions.class_columns import read_two_classes, two_columns
 from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
@@ -56,6 +58,26 @@ class MemoryStore:
         freeze(self.columns)  # what comes out of a pickle is ours
 
 
+def check_rows(index: Any, count: int) -> slice | Array:
+    """A slice, or the numbers of rows in 0..count - 1, from a slice, row numbers or a bool mask; at least one."""
+    if isinstance(index, slice):
+        if not range(*index.indices(count)):
+            raise ValueError(f"samples must be at least one, got none of {count} with {index}")
+        return index
+    rows, _ = as_numpy("index", index)
+    if rows.dtype.kind == "b" and rows.shape == (count,):
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise ValueError(f"samples takes a slice, row numbers or a mask [{count}], got {rows.dtype} {list(rows.shape)}")
+    if not len(rows):
+        raise ValueError(f"samples must be at least one, got none of {count}")
+    outside = rows[(rows < -count) | (rows >= count)]
+    if len(outside):
+        raise ValueError(f"samples must lie in 0..{count - 1}, got {outside[0]}")
+    rows = rows.astype(np.int64)
+    return np.where(rows < 0, rows + count, rows)
+
+
 def freeze(columns: dict[str, Array]) -> dict[str, Array]:
     """Mark arrays that are ours as read-only."""
     for array in columns.values():
@@ -74,9 +96,9 @@ def store_arrays(
     **facts: Any,
 ) -> MemoryStore:
     """Check the arrays that a caller gives: the data with labels or correct, and optional columns."""
-    missing = next((name for name, values in data.items() if values is None), None)
-    if missing is not None:
-        raise ValueError(f"{missing} must be an array, got None")
+    absent = next((name for name, values in data.items() if values is None), None)
+    if absent is not None:
+        raise ValueError(f"{absent} must be an array, got None")
     holds = next(iter(data))
     values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}

@@ -1,13 +1,12 @@
-"""Which files a path means, here or behind a URI; and handles on them that notice whether a file has changed.
+"""The files that a path or URI means, and handles on them that notice whether a file has changed.
 
 A path is a file, a folder of shards, a pattern or a list. URIs are those of Arrow's file systems (s3, gs, abfs, hdfs,
 ...). They may carry the options of their file system, ``s3://bucket/x.parquet?region=eu-west-1``; credentials come from
 the environment, as that file system takes them.
 
-A file must not change while it is read, and a path is only a name: between two uses of it another file may have taken
-the place of the first. So the stamp of a file is taken from the very handle through which its header was read, and
-every later pass opens a handle of its own that must bear the same stamp before the first byte is read and after the
-last.
+A file must not change while it is read, and it may be replaced between two uses of its path. So the stamp of a file is
+taken from the handle through which its header was read, and every later pass opens a new handle that must have the same
+stamp before the first byte is read and after the last.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ _SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
 
 RATIO = 100  # predictions are numbers, which compress by a factor of a few
 LEAST = 1 << 28  # bytes that any file may become
+DEFLATE_RATIO = 1032  # the most bytes that one deflated byte can become
 
 
 class FileError(ValueError):
@@ -93,7 +93,7 @@ def check_crc(crc: int, expected: int, path: str, meaning: str = "the file is da
 
 
 class Stamp(NamedTuple):
-    """What distinguishes one state of a file from another; None matches anything."""
+    """Identifies one state of a file; None matches anything."""
 
     size: int
     modified: int
@@ -236,8 +236,8 @@ def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
     plain = uri.removesuffix(options)
     if glob.has_magic(plain):
         parts = plain.split("/")
-        first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-        matches = _list_remote("/".join(parts[:first]), options, "/".join(parts[first:]))
+        start = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        matches = _list_remote("/".join(parts[:start]), options, "/".join(parts[start:]))
         files = _shards(matches, uri, "the pattern matches", data)
     else:
         system, path = _file_system(uri)
@@ -270,8 +270,8 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
 
 def suffix_of(file: Any) -> str:
     """The suffix that tells the format; of compressed files both."""
-    both = "".join(file.suffixes[-2:]).lower()
-    return both if both.endswith(".gz") else file.suffix.lower()
+    suffixes = "".join(file.suffixes[-2:]).lower()
+    return suffixes if suffixes.endswith(".gz") else file.suffix.lower()
 
 
 def _check_suffix(file: Any) -> None:
@@ -303,8 +303,8 @@ def _check_sets(files: list[Path], path: str | Path, data: Collection[str]) -> N
         name = array_name(file, data) or ""
         start = file.with_name(file.stem.removesuffix(name))
         if start in names:
-            both = f"{names[start]} and {file.name}"
-            raise ValueError(f"{path}: holds {both}: choose with a pattern such as *_{name}.npy")
+            pair = f"{names[start]} and {file.name}"
+            raise ValueError(f"{path}: holds {pair}: choose with a pattern such as *_{name}.npy")
         names[start] = file.name
 
 

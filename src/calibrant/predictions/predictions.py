@@ -1,4 +1,4 @@
-"""The type: constructors that state what the numbers mean, columns that cannot be replaced, batches."""
+"""The type `Predictions`: constructors that state what the numbers mean, read-only columns, batches."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import as_numpy
 from calibrant.predictions.files import Store, format_of, open_files
-from calibrant.predictions.memory import BATCH, MemoryStore, compare_arrays, find_remarks, store_arrays
+from calibrant.predictions.memory import BATCH, MemoryStore, check_rows, compare_arrays, find_remarks, store_arrays
 from calibrant.predictions.paths import is_remote
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
 
@@ -255,17 +253,9 @@ class Predictions:
         split: Split | None = None,
         unlabelled: bool = False,
     ) -> Predictions:
-        """Predictions in a data frame of pandas or polars, found by column name as in a file; see `open`.
+        """Predictions in a data frame of pandas or polars, with columns as in a file.
 
-        Args:
-            frame: with columns such as ``labels`` and ``probabilities.cat``, ``probabilities.dog``.
-            columns: our names to the frame's.
-            groups: further columns that name groups.
-            class_names: one name per class, where the columns do not say.
-            positive: which of two classes is the positive one, as for `open`.
-            ignore_index: a label that marks samples to leave out; -100 if None.
-            split: what the samples are used for.
-            unlabelled: whether labels may be missing.
+        Arguments are those of `open`, about the columns of the frame instead of a file's.
 
         Example:
             >>> import pyarrow as pa
@@ -301,30 +291,12 @@ class Predictions:
 
         An opened file is read through once, and only the chosen samples are kept.
         """
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if not range(start, stop, step):
-                raise ValueError(f"samples must be at least one, got none of {len(self)} with {index}")
-            return Predictions._of(self._store.take(index))
-        rows, _ = as_numpy("index", index)
-        if rows.dtype.kind == "b" and rows.shape == (len(self),):
-            rows = np.flatnonzero(rows)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ValueError(
-                f"samples takes a slice, row numbers or a mask [{len(self)}], got {rows.dtype} {list(rows.shape)}"
-            )
-        if not len(rows):
-            raise ValueError(f"samples must be at least one, got none of {len(self)}")
-        outside = rows[(rows < -len(self)) | (rows >= len(self))]
-        if len(outside):
-            raise ValueError(f"samples must lie in 0..{len(self) - 1}, got {outside[0]}")
-        rows = rows.astype(np.int64)
-        return Predictions._of(self._store.take(np.where(rows < 0, rows + len(self), rows)))
+        return Predictions._of(self._store.take(check_rows(index, len(self))))
 
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
         """Consecutive batches of at most ``size`` samples, by default as many as hold about four million numbers.
 
-        Batches of an opened file are read one at a time, into memory of their own that may be written to.
+        Batches of an opened file are read one at a time, into new memory that may be written to.
         """
         if size is None:
             size = self._store.schema.rows(BATCH)
@@ -437,7 +409,7 @@ def check_group(predictions: Predictions, column: str) -> None:
 
 
 def replace_data(predictions: Predictions, holds: str, values: Any) -> Predictions:
-    """The same labelled samples with other logits or probabilities, in the layout of `Predictions.logits`."""
+    """A copy of labelled predictions with new logits or probabilities, in the layout of `Predictions.logits`."""
     names = ("ids", "objectness", "class_names", "kind", "ignore_index", "split")
     facts = {name: getattr(predictions, name) for name in names} | {"groups": predictions.groups or None}
     if predictions.positive is not None:

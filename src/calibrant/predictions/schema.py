@@ -1,8 +1,7 @@
-"""What is known of predictions before any value is read: their columns by name, shapes and facts; and text in columns.
+"""Facts of predictions that are known before any value is read: columns, shapes, class names; and text in columns.
 
-Others call the columns differently. A truth is called ``y_true`` or ``target`` often enough to be taken for the labels,
-and ``prob`` says that it is a probability. A ``score`` may be a probability, a logit or the confidence of the predicted
-class: that is never guessed.
+Columns have other customary names: ``y_true`` or ``target`` are taken for labels, and ``prob`` for a probability. A
+``score`` may be a probability, a logit or the confidence of the predicted class: that is never guessed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids",
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
 ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
 GROUP = "group."
-#: What others call columns; names are compared without regard to case.
+#: Customary names of columns, compared without regard to case.
 CUSTOMARY_NAMES = {
     "labels": ("y_true", "true_label", "true_labels", "truth", "ground_truth", "target", "targets"),
     "predicted": ("y_pred", "pred", "prediction", "predicted_label", "predicted_class"),
 }
-#: What one column of two classes may be called.
+#: Customary names of a single column for two classes, and what it holds.
 ONE_COLUMN = {"logit": "logits"} | dict.fromkeys(
     (
         *("p", "prob", "proba", "probability", "y_prob", "y_proba", "pred_prob", "pred_proba", "y_pred_proba"),
@@ -40,7 +39,7 @@ ONE_COLUMN = {"logit": "logits"} | dict.fromkeys(
 )
 _OF_A_CLASS = re.compile(r"(p|prob|proba|probability)(_[0-9]{1,9}|\(.+\))", re.IGNORECASE | re.DOTALL)
 
-#: What a sample is: the shape of the data as users have them; and what samples and their labels are called.
+#: The shape of the data by kind, as users have them; and the words for samples and for labelled units.
 KINDS = {"classification": "[N, C]", "segmentation": "[N, C, H, W]", "tokens": "[B, T, V]"}
 UNITS = {
     "classification": ("samples", "samples"),
@@ -68,7 +67,7 @@ def customary(role: str, names: Collection[str]) -> list[str]:
 
 
 def one_column_kind(name: str) -> str:
-    """What the only column of two classes holds, by its name: probabilities, logits, or empty where it does not say."""
+    """What a single column for two classes holds, by its name: probabilities or logits; empty if that is unclear."""
     return ONE_COLUMN.get(name.lower(), "probabilities" if _OF_A_CLASS.fullmatch(name) else "")
 
 
@@ -114,7 +113,7 @@ class Schema:
         return self.kind == "tokens" and name == self.holds
 
     def rows(self, numbers: int) -> int:
-        """How many samples hold about that many numbers, at least one."""
+        """The number of samples, at least one, that hold about this many numbers."""
         return max(1, numbers // max(1, self.numbers))
 
 
@@ -147,8 +146,8 @@ def check_schema(
     few = len(shape) > 1 and shape[-1 if turned else 1] < 2
     if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
         size = "N >= 1" if holds == "confidence" else "T >= 1 and V >= 2" if kind == "tokens" else "N >= 1 and C >= 2"
-        others = {4: '; images take kind="segmentation"', 3: '; tokens [B, T, V] with labels [B, T] take kind="tokens"'}
-        hint = others.get(len(shape), "") if kind == "classification" else ""
+        hints = {4: '; images take kind="segmentation"', 3: '; tokens [B, T, V] with labels [B, T] take kind="tokens"'}
+        hint = hints.get(len(shape), "") if kind == "classification" else ""
         raise ValueError(
             f"{prefix}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
             f"got {dtype} {list(shape)}{hint}"

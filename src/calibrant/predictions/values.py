@@ -1,7 +1,7 @@
-"""What `Predictions` accepts: one check per column, the same for arrays in memory and for pieces of a file.
+"""Checks of values: one per column, the same for arrays in memory and for pieces of a file.
 
-Values are looked at in blocks, so that checking never needs memory of the size of the data. An error names the first
-bad value and its row, and the likely mistake behind it.
+Values are checked in blocks, so that checking never needs memory of the size of the data. An error names the first
+invalid value, its row, and the likely mistake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... 
 
 
 def count_row(row: int) -> str:
-    """What errors call a row, unless the file has lines."""
+    """The name of a row in errors, unless the file has lines."""
     return f"row {row} (counted from 0)"
 
 
@@ -47,7 +47,7 @@ class Location(NamedTuple):
     name_row: Callable[[int], str] = count_row
 
     def at(self, row: int) -> str:
-        """What errors call a row of the array."""
+        """The name of a row of the array in errors."""
         return self.name_row(self.row + row)
 
 
@@ -63,12 +63,12 @@ def value_error(
 ) -> ValueError:
     """The error about the first bad value of a block from row ``start``; ``classes``: its second axis counts them."""
     index = tuple(int(i) for i in np.argwhere(bad)[0])
-    row, *rest = index
+    row, *axes = index
     at = location.at(start + row)
-    if rest and classes:
-        at += f", class {rest.pop(0)}"
-    if rest:
-        at += f", pixel {rest}" if len(rest) > 1 else f", token {rest[0]}"
+    if axes and classes:
+        at += f", class {axes.pop(0)}"
+    if axes:
+        at += f", pixel {axes}" if len(axes) > 1 else f", token {axes[0]}"
     value = values[index].item()
     value = shorten(value) if isinstance(value, str) else value
     return ValueError(f"{location.prefix}{text}, got {value!r} in {at}{hint}")
@@ -131,9 +131,9 @@ def whole_labels(title: str, labels: Array, location: Location) -> Array:
     """Labels that are whole numbers written as floating point, 1.0, as whole numbers; others as they are."""
     if labels.dtype.kind != "f":
         return labels
-    missing = np.isnan(labels)
-    if missing.any():
-        raise ValueError(location.prefix + no_value(title, location.at(int(np.argwhere(missing)[0][0]))))
+    is_nan = np.isnan(labels)
+    if is_nan.any():
+        raise ValueError(location.prefix + no_value(title, location.at(int(np.argwhere(is_nan)[0][0]))))
     odd = ~(np.isfinite(labels) & (labels == np.trunc(labels)) & (np.abs(labels) < 2**53))
     if odd.any():
         raise value_error(f"{title} must be whole numbers", labels, odd, location)

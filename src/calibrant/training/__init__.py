@@ -15,7 +15,6 @@ from calibrant.training.finished_run import (
     predict_image,
     predict_run,
 )
-from calibrant.training.forward import evaluating
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replace_settings

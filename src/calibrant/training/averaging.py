@@ -88,24 +88,24 @@ def predict_mean(
         The predictions, with log probabilities as logits.
     """
     wrap = None if dropout_passes is None else lambda model: DropoutPasses(model, dropout_passes, seed)
-    first: Predictions | None = None
+    reference: Predictions | None = None
     total = np.empty(0)
     for folder in folders:
         member = predict_run(folder, wrap=wrap, **options)
         log_probabilities = log_softmax(np.asarray(member.logits, np.float64), axis=1)
-        if first is None:
-            first, total = member, log_probabilities
+        if reference is None:
+            reference, total = member, log_probabilities
             continue
-        reason = _difference(first, member)
+        reason = _difference(reference, member)
         if reason is not None:
             raise ValueError(f"{folder} cannot be averaged with {folders[0]}: {reason}")
         total = np.logaddexp(total, log_probabilities)
-    if first is None:
+    if reference is None:
         raise ValueError("predictions are averaged over at least one run, got none")
-    facts: dict[str, Any] = {"kind": first.kind, "ignore_index": first.ignore_index}
+    facts: dict[str, Any] = {"kind": reference.kind, "ignore_index": reference.ignore_index}
     return Predictions.from_logits(
-        total - math.log(len(folders)), first.labels, ids=first.ids, objectness=first.objectness,
-        groups=first.groups or None, class_names=first.class_names, **facts,
+        total - math.log(len(folders)), reference.labels, ids=reference.ids, objectness=reference.objectness,
+        groups=reference.groups or None, class_names=reference.class_names, **facts,
     )  # fmt: skip
 
 

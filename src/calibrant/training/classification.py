@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
-from calibrant.models import physical_memory
+from calibrant.models import evaluation_mode, physical_memory
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import evaluating, forward, inputs_and_target, labels_at
+from calibrant.training.forward import forward, inputs_and_target, labels_at
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -90,7 +90,7 @@ class Classification(Task):
 
     def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:
         """The weighted loss of a part, None if its logits are not finite, and the logits."""
-        logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
+        logits = forward(run.model, part.inputs, run.recipe.model.name, is_first=not run.has_begun)
         run.has_begun = True
         try:
             value = run.loss(logits, labels_at(part.target, logits), ids=part.ids)
@@ -141,12 +141,12 @@ class Classification(Task):
             predictions.save(folder / f"{name}{PREDICTIONS}")
             numbers[name] = tally.compute() | object_numbers(predictions)
             event_log("predicted", {"set": name, **numbers[name]})
-        first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
+        inputs = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
         facts = {
             "classes": list(sets.test.classes),
-            "input_shape": list(first.shape[1:]),
+            "input_shape": list(inputs.shape[1:]),
             "images": sets.test.kind == "image",
-            "input_dtype": str(first.dtype).removeprefix("torch."),
+            "input_dtype": str(inputs.dtype).removeprefix("torch."),
             "vocabulary_size": sets.vocabulary_size,
         }
         folder.write(MODEL_FACTS, facts)
@@ -155,8 +155,8 @@ class Classification(Task):
 
 def _gather(rows: Tensor, world: int, total: int) -> Tensor:
     """The rows of all processes as one batch, in the order they had before they were distributed."""
-    missing = -(-total // world) - len(rows)  # some processes have one row less if the batch does not divide evenly
-    rows = torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows.contiguous()
+    padding = -(-total // world) - len(rows)  # some processes have one row less if the batch does not divide evenly
+    rows = torch.cat([rows, rows[:1].expand(padding, *rows.shape[1:])]) if padding else rows.contiguous()
     parts = [torch.empty_like(rows) for _ in range(world)]
     torch.distributed.all_gather(parts, rows)
     return torch.stack(parts, dim=1).flatten(0, 1)[:total]
@@ -169,13 +169,13 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
-            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
+            shape = forward(_WithoutValues(model), without_values, name, is_first=True).shape
             shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
         except ValueError:
             if ":" not in name and "/" not in name:
                 raise
-            with evaluating(model):  # a model of other code may read values, which "meta" does not have
-                shape = forward(model, inputs, name, first=True).shape
+            with evaluation_mode(model):  # a model of other code may read values, which "meta" does not have
+                shape = forward(model, inputs, name, is_first=True).shape
     return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
 
 

@@ -64,12 +64,12 @@ class Named(BaseModel):
         """Everything but the name."""
         return dict(self.model_extra or {})
 
-    def build(self, what: str, table: Mapping[str, Any]) -> Any:
-        """Build the component that a table has under this name."""
-        return build(what, self.name, table, self.parameters)
+    def build(self, kind: str, table: Mapping[str, Any]) -> Any:
+        """Build the component of this name from a table; ``kind`` names it in messages."""
+        return build(kind, self.name, table, self.parameters)
 
 
-def build(what: str, name: str, table: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+def build(kind: str, name: str, table: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
     """Build a component of a table by its name.
 
     Example:
@@ -81,18 +81,18 @@ def build(what: str, name: str, table: Mapping[str, Any], parameters: Mapping[st
         ValueError: step 'pad': pixels must be a whole number, got '2'
     """
     if name not in table:
-        raise ValueError(f"unknown {what} {short(name)}; known are {', '.join(table)}{did_you_mean(name, table)}")
-    return make(f"{what} {name!r}", table[name], parameters)
+        raise ValueError(f"unknown {kind} {short(name)}; known are {', '.join(table)}{did_you_mean(name, table)}")
+    return make(f"{kind} {name!r}", table[name], parameters)
 
 
-def make(what: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
+def make(title: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
     """Check the parameters of a factory, and call it."""
-    signature, hints = inspect.signature(factory).parameters, _hints(factory)
-    _check_names(what, parameters, list(signature))
+    signature, hints = inspect.signature(factory).parameters, _type_hints(factory)
+    _check_names(title, parameters, list(signature))
     for name, parameter in signature.items():
         if parameter.default is parameter.empty and name not in parameters:
-            raise ValueError(f"{what} needs {name}: {words_of(hints.get(name, Any))}")
-    _check_types(what, parameters, hints, LARGEST_SIDE)
+            raise ValueError(f"{title} needs {name}: {describe_hint(hints.get(name, Any))}")
+    _check_types(title, parameters, hints, LARGEST_SIDE)
     return factory(**parameters)
 
 
@@ -100,16 +100,16 @@ def make_loss(name: str, parameters: Mapping[str, Any], ignore_index: int | None
     """Build a loss; ``ignore_index`` is the data set's, used if the parameters have none."""
     if name not in names():
         raise ValueError(f"unknown loss {short(name)}; known are {', '.join(names())}{did_you_mean(name, names())}")
-    what, method = f"loss {name!r}", describe(name)
-    _check_names(what, parameters, [*method.defaults(), "weight", "ignore_index", "reduction"])
-    _check_types(what, parameters, _hints(Loss) | _hints(method.loss), MOST_SAMPLES)
+    title, method = f"loss {name!r}", describe(name)
+    _check_names(title, parameters, [*method.defaults(), "weight", "ignore_index", "reduction"])
+    _check_types(title, parameters, _type_hints(Loss) | _type_hints(method.loss), MOST_SAMPLES)
     if parameters.get("reduction") == "none":
-        raise ValueError(f"{what}: reduction must be 'mean' or 'sum' in training, got 'none'")
+        raise ValueError(f"{title}: reduction must be 'mean' or 'sum' in training, got 'none'")
     common = {} if ignore_index is None else {"ignore_index": ignore_index}
     try:
         return get(name, **(common | dict(parameters)))
     except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
+        raise ValueError(f"{title}: {error}") from error
 
 
 def make_steps(steps: Iterable[dict[str, Any]]) -> list[Step]:
@@ -135,24 +135,24 @@ def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
     return jitter
 
 
-def words_of(hint: Any) -> str:
+def describe_hint(hint: Any) -> str:
     """An annotation in words, for messages."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(repr, get_args(hint)))
     if get_origin(hint) is tuple:
         return "two whole numbers" if int in get_args(hint) else "two numbers"
-    members = [member for member in _members(hint) if member is not type(None)]
-    return " or ".join(map(words_of, members)) if len(members) > 1 else _KINDS.get(members[0], "a value")
+    members = [member for member in _union_members(hint) if member is not type(None)]
+    return " or ".join(map(describe_hint, members)) if len(members) > 1 else _KINDS.get(members[0], "a value")
 
 
-def _check_names(what: str, parameters: Iterable[str], allowed: list[str]) -> None:
+def _check_names(title: str, parameters: Iterable[str], allowed: list[str]) -> None:
     for name in parameters:
         if name not in allowed:
             hint = did_you_mean(name, allowed)
-            raise ValueError(f"{what} has no {short(name)}; it has {', '.join(allowed) or 'no parameters'}{hint}")
+            raise ValueError(f"{title} has no {short(name)}; it has {', '.join(allowed) or 'no parameters'}{hint}")
 
 
-def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], largest: int) -> None:
+def _check_types(title: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], largest: int) -> None:
     """Refuse a parameter that does not have the type of its annotation, and whole numbers beyond ``largest``."""
     for name, value in parameters.items():
         hint = hints.get(name, Any)
@@ -160,22 +160,22 @@ def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, A
         try:
             _adapter(hint).validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError:
-            raise ValueError(f"{what}: {name} must be {words_of(hint)}, got {short(value)}") from None
-        is_whole = any(int in (member, *get_args(member)) for member in _members(hint))
+            raise ValueError(f"{title}: {name} must be {describe_hint(hint)}, got {short(value)}") from None
+        is_whole = any(int in (member, *get_args(member)) for member in _union_members(hint))
         if is_whole and (large := [v for v in values if isinstance(v, int) and abs(v) > largest]):
-            raise ValueError(f"{what}: {name} must be at most {largest}, got {short(large[0])}")
+            raise ValueError(f"{title}: {name} must be at most {largest}, got {short(large[0])}")
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:
     """A strict validator of an annotation: whole numbers count as numbers, booleans do not, a list is a tensor."""
-    members: Any = tuple(tuple[float, ...] if member is Tensor else member for member in _members(hint))
+    members: Any = tuple(tuple[float, ...] if member is Tensor else member for member in _union_members(hint))
     union: Any = Union[members]  # noqa: UP007
     return TypeAdapter(union, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _union_members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _hints(factory: Any) -> dict[str, Any]:
+def _type_hints(factory: Any) -> dict[str, Any]:
     return typing.get_type_hints(factory.__init__)

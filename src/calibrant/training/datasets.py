@@ -85,7 +85,7 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
         test = single_object(test) if "test" in settings.variant_of else test
         val = single_object(val) if val is not None and "val" in settings.variant_of else val
     sets = Sets(train, val, test, also, left_out)
-    return sets if settings.text is None else _with_tokens(sets, settings.text)
+    return sets if settings.text is None else _encode_sets(sets, settings.text)
 
 
 def _limit(train: Dataset, settings: DataSettings) -> Dataset:
@@ -115,25 +115,25 @@ _AFTER_READING = {
 
 def have_same_data(first: Recipe, second: Recipe) -> bool:
     """Whether `load_sets` returns the same for two recipes."""
-    data, other = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
-    return data == other and (first.seed == second.seed or not first.data.resample)
+    first_data, second_data = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
+    return first_data == second_data and (first.seed == second.seed or not first.data.resample)
 
 
 def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
     """Read one split: of the recipe's data, or of another layout without the recipe's options."""
     settings = recipe.data
-    where = path or settings.path
+    source = path or settings.path
     readers = layouts()
-    if not where and settings.layout in readers and not readers[settings.layout].splits(Path(settings.layout)):
+    if not source and settings.layout in readers and not readers[settings.layout].splits(Path(settings.layout)):
         raise ValueError(f"the recipe does not say where its data ({settings.layout}) are: give --data DIR")
-    where = where or settings.layout  # an embedded set
+    source = source or settings.layout  # an embedded set
     if layout is not None and layout != settings.layout:
-        return read(where, split or None, layout=layout, **options)
-    return read(where, split, layout=settings.layout, **(settings.options | options))
+        return read(source, split or None, layout=layout, **options)
+    return read(source, split, layout=settings.layout, **(settings.options | options))
 
 
 def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bool = True) -> Dataset:
-    """The same samples with the labels of other classes, matched by name.
+    """The samples with their labels as positions in ``classes``, matched by name.
 
     With ``by_position``, class names that are whole numbers and not among the classes are positions: the folders of
     ImageNetV2 are called 0 to 999.
@@ -150,7 +150,7 @@ def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bo
     table = np.array([indices[name] for name in dataset.classes], dtype=np.int64)
     labels = np.where(dataset.labels >= 0, table[dataset.labels], dataset.labels)
     boxes = dataset.boxes
-    if boxes is not None and boxes.labels is not None:
+    if boxes is not None:
         boxes = dataclasses.replace(boxes, labels=np.where(boxes.labels >= 0, table[boxes.labels], boxes.labels))
     return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
 
@@ -178,7 +178,7 @@ def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Datas
     return data
 
 
-def _with_tokens(sets: Sets, text: TextSettings) -> Sets:
+def _encode_sets(sets: Sets, text: TextSettings) -> Sets:
     """Encode texts as token ids, by a vocabulary of the training data."""
     if sets.train.kind != "text":
         raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")

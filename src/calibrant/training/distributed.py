@@ -46,7 +46,7 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
 
     for name in ("lightning.fabric", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # The others wait while the first process does the last evaluation, however long it takes.
+    # The other processes wait during the last evaluation by the first one, however long it takes.
     strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
@@ -77,7 +77,7 @@ def check_bf16() -> None:
 
 
 @contextlib.contextmanager
-def ending_together(fabric: Any) -> Iterator[None]:
+def end_together(fabric: Any) -> Iterator[None]:
     """Inside, several processes train together: the first reports a failure, and none is left running."""
     if fabric.world_size == 1:
         yield
@@ -90,9 +90,9 @@ def ending_together(fabric: Any) -> Iterator[None]:
         lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
         if fabric.global_rank > 0 and not lost:
             _leave_reason(error)
-            _end(children)
+            _end_children(children)
             leave(2 if fabric.local_rank == 0 else 0)
-        _end(children)
+        _end_children(children)
         if lost:
             raise ConnectionError(
                 f"another process of this run has ended{_read_reason()}; --resume continues from the last checkpoint"
@@ -125,7 +125,7 @@ def _take_over_children(fabric: Any) -> list[subprocess.Popen[bytes]]:
     return children
 
 
-def _end(children: list[subprocess.Popen[bytes]]) -> None:
+def _end_children(children: list[subprocess.Popen[bytes]]) -> None:
     """Wait a moment for them, then kill them: only the first process of a run writes anything."""
     for child in children:
         try:

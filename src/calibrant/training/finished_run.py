@@ -224,20 +224,20 @@ def predict_image(
     run = open_run(folder, data=data, split=split, trust_code=trust_code)
     if run.dataset.masks is None:
         raise ValueError(f"{run.dataset.title} has one class for each image: maps are for data sets with masks")
-    whole = run.recipe.data.model_copy(update={"interpolate": True, "pixels": None})
-    recipe = run.recipe.model_copy(update={"data": whole})
-    alone = run.dataset.take(np.array([index_of(run.dataset.ids, image, run.dataset.title)]))
-    batch = evaluation_pipeline(recipe, alone).batch([0])
+    settings = run.recipe.data.model_copy(update={"interpolate": True, "pixels": None})
+    recipe = run.recipe.model_copy(update={"data": settings})
+    single = run.dataset.take(np.array([index_of(run.dataset.ids, image, run.dataset.title)]))
+    batch = evaluation_pipeline(recipe, single).batch([0])
     assert batch.masks is not None
     with memory_errors():
-        predictions = predict_dataset(recipe, run.model.to(run.device), alone, run.device)
+        predictions = predict_dataset(recipe, run.model.to(run.device), single, run.device)
     picture = batch.inputs[0].permute(1, 2, 0).expand(-1, -1, 3).contiguous().numpy()
     if predictions.logits.shape[2:] != batch.masks.shape[1:]:
         raise ValueError(
             f"{folder}: the network gives maps of {list(predictions.logits.shape[2:])} for masks of "
             f"{list(batch.masks.shape[1:])}; maps are drawn of networks that interpolate to the size of their input"
         )
-    return ImagePrediction(alone, picture, batch.masks[0].numpy().astype(np.int64), predictions)
+    return ImagePrediction(single, picture, batch.masks[0].numpy().astype(np.int64), predictions)
 
 
 def index_of(ids: Sequence[str], image: str, title: str) -> int:

@@ -61,14 +61,14 @@ def inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
     return mixed.images, target
 
 
-def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tensor:
+def forward(model: nn.Module, inputs: Tensor, name: str, *, is_first: bool) -> Tensor:
     """The logits that a model gives for a batch.
 
     Args:
         model: Gives a tensor, or a dictionary as torchvision's segmentation models do.
         inputs: As the model takes them.
         name: Name of the model, for messages.
-        first: Whether this is the first call: an error then means that model and inputs do not fit.
+        is_first: Whether this is the first call: an error then means that model and inputs do not fit.
     """
     with memory_errors():
         try:
@@ -78,7 +78,7 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
         except BaseException as error:
             is_other = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
             is_terminated = isinstance(error, SystemExit) and error.code == TERMINATED
-            if not first or is_other or is_terminated or isinstance(error, MemoryError):
+            if not is_first or is_other or is_terminated or isinstance(error, MemoryError):
                 raise
             words = one_line(error, 200) or type(error).__name__
             raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
@@ -97,18 +97,6 @@ def memory_errors() -> Iterator[None]:
         if not _NO_MEMORY.search(str(error)):
             raise
         raise MemoryError(f"{one_line(error, 200)}; a smaller batch or model needs less") from error
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode; afterwards every module has its own mode again."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def labels_at(masks: Tensor, logits: Tensor) -> Tensor:

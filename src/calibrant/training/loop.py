@@ -24,7 +24,7 @@ from calibrant.models import require_trust
 from calibrant.training import checkpoints
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, load_sets
-from calibrant.training.distributed import ending_together, make_fabric
+from calibrant.training.distributed import end_together, make_fabric
 from calibrant.training.forward import memory_errors
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import EventLog, Run, Task, prepare_run, restore_run, save_run, unwrap
@@ -79,7 +79,7 @@ def train(
     fabric = make_fabric(recipe, accelerator, devices, nodes)
     is_first = fabric.global_rank == 0
     event_log = event_log if is_first else _no_log
-    with ending_together(fabric), memory_errors(), contextlib.ExitStack() as stack:
+    with end_together(fabric), memory_errors(), contextlib.ExitStack() as stack:
         # A folder that exists is locked at once; a new one is made when there is something to put into it.
         is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=False)
         if not is_finished:
@@ -129,7 +129,7 @@ def _train(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None
     """Train from the current step to the last."""
     progress = run.progress
     last_save = time.monotonic()
-    with _delayed_interrupts() as interrupts:
+    with _delay_interrupts() as interrupts:
         while progress.step < run.steps:
             run.batches.epoch, run.batches.start = progress.epoch, progress.batch
             run.model.train()
@@ -211,7 +211,7 @@ def _log_to_folder(event_log: EventLog, folder: RunFolder, tensorboard: bool) ->
 
 
 @contextlib.contextmanager
-def _delayed_interrupts() -> Iterator[list[int]]:
+def _delay_interrupts() -> Iterator[list[int]]:
     """Inside, Ctrl-C is recorded in the list so that no step is cut short; a second Ctrl-C acts at once."""
     interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -63,7 +63,7 @@ class OptimiserSettings(Settings):
     clip: Annotated[Number, Field(gt=0, le=1e30)] | None = None
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_nesterov(self) -> Self:
         if self.name == "sgd" and self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
         return self
@@ -73,9 +73,9 @@ class OptimiserSettings(Settings):
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
-                factor = _by_prefix(self.rates, name, 1.0)
+                factor = _longest_match(self.rates, name, 1.0)
                 is_decayed = parameter.ndim >= 2 or not self.decay_matrices_only
-                decay = _by_prefix(self.decays, name, self.weight_decay) if is_decayed else 0.0
+                decay = _longest_match(self.decays, name, self.weight_decay) if is_decayed else 0.0
                 groups.setdefault((factor, decay), []).append(parameter)
         for setting in ("rates", "decays"):
             for prefix in getattr(self, setting):
@@ -92,7 +92,7 @@ class OptimiserSettings(Settings):
         return (Adam if self.name == "adam" else AdamW)(arguments, lr=self.rate, betas=self.betas)
 
 
-def _by_prefix(table: dict[str, float], name: str, otherwise: float) -> float:
+def _longest_match(table: dict[str, float], name: str, otherwise: float) -> float:
     """The value of the longest matching prefix."""
     prefixes = [prefix for prefix in table if name.startswith(prefix)]
     return table[max(prefixes, key=len)] if prefixes else otherwise
@@ -145,7 +145,7 @@ def set_rate(optimiser: Optimizer, rate: float) -> None:
 
 
 @contextmanager
-def weights_climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
+def climb_weights(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
     r"""Inside, the weights are moved up the gradient by rho; afterwards they are exactly as before.
 
     .. math:: w + \rho\, g / \lVert g \rVert

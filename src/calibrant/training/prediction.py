@@ -16,16 +16,10 @@ from calibrant._progress import Progress, silent, track
 from calibrant._tensor_sketch import added_up, count_tensors
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
+from calibrant.models import evaluation_mode
 from calibrant.predictions import Predictions
 from calibrant.training.datasets import evaluation_pipeline, select_labelled
-from calibrant.training.forward import (
-    evaluating,
-    excluded_label,
-    forward,
-    labels_at,
-    without_class,
-    without_interpolation,
-)
+from calibrant.training.forward import excluded_label, forward, labels_at, without_class, without_interpolation
 from calibrant.training.recipe import Recipe
 
 #: Logits of whole images are kept in memory up to this many bytes.
@@ -136,7 +130,7 @@ def predict(
     data = pipeline.dataset
     check_logits_fit(pipeline, pixels)
     excluded = excluded_label(data, exclude)
-    drawn_pixels = pixels if data.masks is not None else None
+    pixels_per_image = pixels if data.masks is not None else None
     loader = pipeline.loader(Batches(len(data), batch_size, shuffle=False), workers)
     samples: list[_Samples] = []
     shares = []
@@ -148,8 +142,8 @@ def predict(
         labels = without_class(labels, excluded, data.ignore_index)
         if batch.objectness is not None:
             shares.append(batch.objectness)
-        if drawn_pixels is not None:
-            samples += _draw_pixels(logits, labels, batch.indices, drawn_pixels, data.ignore_index)
+        if pixels_per_image is not None:
+            samples += _draw_pixels(logits, labels, batch.indices, pixels_per_image, data.ignore_index)
             continue
         if samples and logits.shape[2:] != samples[0][0].shape[2:]:
             raise ValueError(
@@ -158,15 +152,15 @@ def predict(
             )
         samples.append((logits.cpu().numpy(), labels.numpy(), batch.indices.numpy()))
     values, all_labels, indices = (np.concatenate(column) for column in zip(*samples, strict=True))
-    objectness = torch.cat(shares).numpy() if shares and drawn_pixels is None else None
+    objectness = torch.cat(shares).numpy() if shares and pixels_per_image is None else None
     return Predictions.from_logits(
         values,
         all_labels,
-        ids=indices if drawn_pixels is not None else list(data.ids),
+        ids=indices if pixels_per_image is not None else list(data.ids),
         objectness=objectness if objectness is not None and np.isfinite(objectness).all() else None,
-        groups=None if data.groups is None or drawn_pixels is not None else {"group": list(data.groups)},
+        groups=None if data.groups is None or pixels_per_image is not None else {"group": list(data.groups)},
         class_names=data.classes,
-        kind="classification" if data.masks is None or drawn_pixels is not None else "segmentation",
+        kind="classification" if data.masks is None or pixels_per_image is not None else "segmentation",
         ignore_index=data.ignore_index,
     )
 
@@ -221,8 +215,8 @@ def logits_by_batch(
 ) -> Iterator[tuple[Batch, Tensor]]:
     """Every batch with its logits, in at least single precision."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    first = True
-    with evaluating(model), nullcontext() if interpolate else without_interpolation(model):
+    is_first = True
+    with evaluation_mode(model), nullcontext() if interpolate else without_interpolation(model):
         for batch in batches:
             inputs = batch.inputs.to(device)
             if batch.views:
@@ -230,8 +224,8 @@ def logits_by_batch(
             elif inputs.is_floating_point():
                 inputs = inputs.to(dtype)
             with torch.inference_mode():
-                logits = forward(model, inputs, type(model).__name__, first=first)
-            first = False
+                logits = forward(model, inputs, type(model).__name__, is_first=is_first)
+            is_first = False
             yield batch, logits.float() if logits.dtype.itemsize < 4 else logits
 
 
@@ -242,6 +236,6 @@ def _draw_pixels(
     for values, mask, image in zip(logits, masks, images.tolist(), strict=True):
         flat = mask.flatten()
         pixels = np.arange(len(flat)) if ignore_index is None else (flat != ignore_index).nonzero()[:, 0].numpy()
-        chosen = np.sort(sample_generator(0, 0, image).choice(pixels, min(number, len(pixels)), replace=False))
-        rows = values.flatten(1)[:, torch.from_numpy(chosen).to(values.device)].T
-        yield rows.cpu().numpy(), flat.numpy()[chosen], (image << 32) + chosen
+        positions = np.sort(sample_generator(0, 0, image).choice(pixels, min(number, len(pixels)), replace=False))
+        rows = values.flatten(1)[:, torch.from_numpy(positions).to(values.device)].T
+        yield rows.cpu().numpy(), flat.numpy()[positions], (image << 32) + positions

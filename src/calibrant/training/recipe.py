@@ -90,14 +90,14 @@ class Recipe(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain(cls, values: Any) -> Any:
+    def _check_plain_values(cls, values: Any) -> Any:
         if isinstance(values, dict):
             check_depth(values, "a recipe")
             _check_values(values, "")
         return values
 
     @model_validator(mode="after")
-    def _buildable(self) -> Self:
+    def _check_parts(self) -> Self:
         self.build_loss()
         self.build_mixing()
         self._check_detection()
@@ -209,16 +209,16 @@ def load_method(recipe: str | Path, name: str, overrides: Iterable[str] = ()) ->
     name = plan.methods[name].of or name
     loss = {"name": "ce"} | {k: v for k, v in plan.loss.parameters.items() if k == "ignore_index"}
     changes = plan.methods[name].changes
-    whole = {"targets.name": "hard", "mixing": None, "data.context_rate": 0.0} | changes
-    return replace_settings(plan, whole | {"loss": loss | changes.get("loss", {})})
+    settings = {"targets.name": "hard", "mixing": None, "data.context_rate": 0.0} | changes
+    return replace_settings(plan, settings | {"loss": loss | changes.get("loss", {})})
 
 
 def replace_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """A copy of a recipe with other values, given by dotted names."""
     plain: dict[str, Any] = recipe.model_dump(mode="json")
     for name, value in values.items():
-        table, last = table_of(plain, name)
-        table[last] = value
+        table, key = table_of(plain, name)
+        table[key] = value
     return check_recipe(plain, "the recipe of a run")
 
 
@@ -227,12 +227,12 @@ def load_copy(path: Path) -> Recipe:
     return check_recipe(read_json(path, LARGEST_COPY, "the recipe of a run"), str(path))
 
 
-def check_recipe(plain: dict[str, Any], where: str) -> Recipe:
+def check_recipe(plain: dict[str, Any], source: str) -> Recipe:
     """Validate plain values as a recipe; the error is one sentence about the first problem."""
     try:
         return Recipe.model_validate(plain)
     except ValidationError as error:
-        raise ValueError(f"{where}: {_sentence(error)}") from error
+        raise ValueError(f"{source}: {_sentence(error)}") from error
 
 
 def differences(recipe: Recipe, other: Recipe) -> list[str]:
@@ -271,16 +271,16 @@ def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
         raise ValueError(f"a setting must be name=value, for example loss.margin=6, got {short(override)}")
-    table, last = table_of(plain, name.strip())
+    table, key = table_of(plain, name.strip())
     if text.strip():
-        table[last] = _value(override, text.strip())
+        table[key] = _value(override, text.strip())
     else:
-        table.pop(last, None)
+        table.pop(key, None)
 
 
 def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The table that a dotted name leads to, created if missing, and the last part of the name."""
-    *parents, last = name.split(".")
+    *parents, key = name.split(".")
     if len(parents) >= DEEPEST:
         raise ValueError(f"{short(name)}: a setting may be at most {DEEPEST} levels deep, got {len(parents) + 1}")
     table = plain
@@ -291,7 +291,7 @@ def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
         if not isinstance(inner, dict):
             raise ValueError(f"{short(name)}: {parent!r} is a value, not a table")
         table = inner
-    return table, last
+    return table, key
 
 
 def _value(override: str, text: str) -> Any:
@@ -308,14 +308,14 @@ def _value(override: str, text: str) -> Any:
 
 
 def _sentence(error: ValidationError) -> str:
-    first = first_error(error)
-    name = name_of(first)
-    if first["type"] == "extra_forbidden":
-        parents, _, last = name.rpartition(".")
+    details = first_error(error)
+    name = name_of(details)
+    if details["type"] == "extra_forbidden":
+        parents, _, key = name.rpartition(".")
         fields = _fields(parents.split(".") if parents else [])
-        hint = did_you_mean(last, fields)
+        hint = did_you_mean(key, fields)
         return f"unknown key {short(name)}; known here are {', '.join(sorted(fields))}{hint}"
-    return sentence_of(first)
+    return sentence_of(details)
 
 
 def _fields(path: list[str]) -> list[str]:

@@ -98,7 +98,7 @@ class Checked(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _unchanged(cls, values: Any) -> Any:
+    def _check_checksum(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "checksum" not in values:
             return values
         contents = {name: value for name, value in values.items() if name != "checksum"}
@@ -121,7 +121,7 @@ class Result(Checked):
     history: list[Epoch]
 
     @model_validator(mode="after")
-    def _tested(self) -> Self:
+    def _check_test_set(self) -> Self:
         if "test" not in self.sets:
             raise ValueError("the numbers of the test set are missing")
         return self
@@ -137,7 +137,7 @@ class ModelFacts(Checked):
     vocabulary_size: Annotated[Whole, Field(ge=1, le=10**7 + 2)] | None
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_shape(self) -> Self:
         if math.prod(self.input_shape) > LARGEST_INPUT:
             raise ValueError(f"input_shape must have at most {LARGEST_INPUT} numbers, got {self.input_shape}")
         if self.images and len(self.input_shape) != 3:
@@ -191,14 +191,14 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
     """
     try:
         text = read_regular(path, LARGEST_RECORD)
-        return _checked(text, kind) if len(text) <= _MOST_CACHED else check_record(parse_values(text), kind)
+        return _check_cached(text, kind) if len(text) <= _MOST_CACHED else check_record(parse_values(text), kind)
     except ValueError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise DamagedError(f"{path} is damaged ({reason}); {advice}") from None
 
 
 @functools.lru_cache(maxsize=256)
-def _checked(text: bytes, kind: type[R]) -> R:
+def _check_cached(text: bytes, kind: type[R]) -> R:
     """As `check_record`, cached: a comparison reads the same files many times."""
     return check_record(parse_values(text), kind)
 

@@ -131,15 +131,15 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Lock the folder; a second process is refused. The lock is released however the process ends."""
         self.check_run()
-        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with _open_lock(self / LOCK) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise self._in_use(handle.read(200).strip() or "another process") from error
+                raise self._in_use_error(handle.read(200).strip() or "another process") from error
             if not _is_same_file(handle, self / LOCK):  # the process that held it has removed it
-                raise self._in_use("another process")
+                raise self._in_use_error("another process")
             handle.truncate(0)
             handle.write(f"{_HOLDER}{os.getpid()} on {platform.node()}")
             handle.flush()
@@ -154,10 +154,10 @@ class RunFolder:
                 if os.listdir(self.path) == [LOCK]:  # nothing was written
                     (self / LOCK).unlink()
                     with contextlib.suppress(OSError):  # another process may use it by now
-                        for folder in missing:
+                        for folder in created:
                             folder.rmdir()
 
-    def _in_use(self, owner: str) -> InUseError:
+    def _in_use_error(self, owner: str) -> InUseError:
         return InUseError(f"{self.path} is in use by {owner}; wait for it, or name another folder")
 
     @property
@@ -290,8 +290,8 @@ def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
     for name, values in result.sets.items():
         if name not in names:
             problem = f"its recipe has no set {name!r}"
-        elif missing := [metric for metric in metrics if metric not in values]:
-            problem = f"the set {name!r} has no {missing[0]}"
+        elif absent := [metric for metric in metrics if metric not in values]:
+            problem = f"the set {name!r} has no {absent[0]}"
         elif not (folder / f"{name}{suffix}").is_file():
             problem = f"{name}{suffix} is missing"
     if recipe.training.steps is not None and result.steps != min(lengths):

@@ -38,14 +38,14 @@ Role = Literal["train", "val", "test"]
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 
-def _file_name(name: str) -> str:
+def _check_file_name(name: str) -> str:
     if not _FILE_NAME.fullmatch(name):
         raise ValueError("the name of a set becomes a file name: at most 64 letters, digits, _ . + and -")
     return name
 
 
 #: The name of a set that is predicted, and of its file.
-SetName = Annotated[str, AfterValidator(_file_name)]
+SetName = Annotated[str, AfterValidator(_check_file_name)]
 
 
 class Settings(BaseModel):
@@ -92,14 +92,14 @@ class TextSettings(Settings):
     dimensions: Annotated[Whole, Field(gt=0, le=10**5)] = 100
 
 
-def _reader_options(options: dict[str, Any]) -> dict[str, Any]:
+def _check_reader_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("recipe", "path", "split", "layout", "root", "on_error"):
         if name in options:
             raise ValueError(f"{name!r} is not an option of a reader")
     return options
 
 
-ReaderOptions = Annotated[dict[str, Any], AfterValidator(_reader_options)]
+ReaderOptions = Annotated[dict[str, Any], AfterValidator(_check_reader_options)]
 
 
 class AlsoSettings(Settings):
@@ -185,7 +185,7 @@ class DataSettings(Settings):
     interpolate: Flag = True
 
     @model_validator(mode="after")
-    def _buildable(self) -> Self:
+    def _check_parts(self) -> Self:
         reserved = {"train", "val", "test"} & self.also.keys()
         if reserved:
             raise ValueError(f"also names {reserved.pop()!r}, which every run has; choose another name")
@@ -222,7 +222,7 @@ class ModelSettings(BaseModel):
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
-    def _free(self) -> Self:
+    def _check_options(self) -> Self:
         for name, source in (("num_classes", "the data"), ("seed", "the run"), ("trust_code", "the command")):
             if name in self.options:
                 raise ValueError(f"{name!r} is not an option of a model: it is set by {source}")
@@ -310,7 +310,7 @@ class TrainingSettings(Settings):
     tensorboard: Flag = False
 
     @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def _check_length(self) -> Self:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("takes epochs or steps, not both")
         if self.best_by not in BEST_BY:
@@ -368,9 +368,9 @@ class MethodSettings(BaseModel):
     @property
     def changes(self) -> dict[str, Any]:
         """Its changes to a recipe: values by dotted name, and ``loss`` and ``mixing`` as a whole."""
-        whole = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
+        components = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
         sections = ("targets", "data", "model", "detection", "optimiser", "schedule", "training")
-        return whole | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
+        return components | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
 
 
 #: Follows the name of a method, before the metric that its settings were tuned for.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.data import Batch
 from calibrant.training.forward import memory_errors
-from calibrant.training.optimisers import set_rate, weights_climbed
+from calibrant.training.optimisers import climb_weights, set_rate
 from calibrant.training.run import MicroBatch, Run, unwrap
 
 #: The terms of the loss are computed for the log once in this many steps.
@@ -49,7 +49,7 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
         if run.loss.has_memory:
             run.task.remember(run, parts, outputs)
         if recipe.optimiser.sam is not None:
-            with weights_climbed(run.parameters, recipe.optimiser.sam):
+            with climb_weights(run.parameters, recipe.optimiser.sam):
                 _check_loss(run, _gradients(run, parts)[0], rate, batch)
         if recipe.optimiser.clip is not None:
             # Fabric undoes the loss scaling of 16-bit precision first.

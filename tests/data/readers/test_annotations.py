@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.data import read
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers._annotations import MAX_XML, number, parse_annotation, read_json
+from calibrant.data.readers._annotations import MAX_XML, parse_annotation, parse_number, read_json
 from tests.helpers import box_files as files
 from tests.helpers.box_files import skipped, write, xml
 from tests.helpers.reader_data import one_sentence
@@ -15,11 +15,11 @@ from tests.helpers.reader_data import one_sentence
 )
 def test_what_is_not_a_number(value):
     with pytest.raises(ValueError, match="is not a number that a coordinate can be"):
-        number(value)
+        parse_number(value)
 
 
 def test_numbers():
-    assert [number(v) for v in (" 12 ", "-3.5", "1e2", ".5", 7, 2.25)] == [12, -3.5, 100, 0.5, 7, 2.25]
+    assert [parse_number(v) for v in (" 12 ", "-3.5", "1e2", ".5", 7, 2.25)] == [12, -3.5, 100, 0.5, 7, 2.25]
 
 
 BOMB = (

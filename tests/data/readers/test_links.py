@@ -87,7 +87,7 @@ def test_links_in_a_circle_end(tmp_path):
     (root / "other/back").symlink_to("../a")
     (root / "other/again").symlink_to("../other")
     trouble = []
-    assert list(files_below(root / "a", home=root, trouble=lambda *t: trouble.append(t))) == ["1.jpg", "other/3.jpg"]
+    assert list(files_below(root / "a", home=root, on_problem=lambda *t: trouble.append(t))) == ["1.jpg", "other/3.jpg"]
     assert trouble == [("a/self", NOWHERE)]
 
 

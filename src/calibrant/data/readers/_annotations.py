@@ -42,7 +42,7 @@ _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]{1,40})[
 _NO_ENCODINGS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
 
 
-def number(value: object) -> float:
+def parse_number(value: object) -> float:
     """A coordinate from JSON or text; a ValueError if it is not a finite number of a plausible size."""
     result = math.nan
     if isinstance(value, str):
@@ -52,19 +52,19 @@ def number(value: object) -> float:
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
         result = float(value)
     if not abs(result) <= _LARGEST:
-        raise ValueError(f"{shown(value)} is not a number that a coordinate can be")
+        raise ValueError(f"{short_repr(value)} is not a number that a coordinate can be")
     return result
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """A whole number from 0 on from text; a ValueError if it is anything else, or too long."""
     digits = text.strip()
     if len(digits) > 18 or not (digits.isascii() and digits.isdecimal()):
-        raise ValueError(f"{shown(text)} is not a whole number from 0 on")
+        raise ValueError(f"{short_repr(text)} is not a whole number from 0 on")
     return int(digits)
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value from a file, shortened for a message."""
     try:
         text = repr(value)
@@ -94,7 +94,7 @@ def read_json(path: Path, drop: str | None = None) -> Any:
         row = dict(pairs)
         if len(row) != len(pairs):
             repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            raise UnreadableError(f"{path}: the key {shown(repeated)} occurs twice in one object")
+            raise UnreadableError(f"{path}: the key {short_repr(repeated)} occurs twice in one object")
         row.pop(drop or "", None)
         return row
 
@@ -191,6 +191,6 @@ def _text(element: Any, tag: str) -> str:
 
 def _side(text: str) -> int:
     try:
-        return max(0, int(number(text)))
+        return max(0, int(parse_number(text)))
     except ValueError:
         return 0

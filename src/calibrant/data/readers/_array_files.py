@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 
 from calibrant._npy import ArrayHeader, read_header, read_values
 from calibrant._parquet import column_chunks
-from calibrant.data.files import UnreadableError, check_growth, open_file
-from calibrant.data.readers._annotations import shown
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
+from calibrant.data.readers._annotations import short_repr
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33
 #: Columns of a table, and bytes of an archive's list of arrays.
 MAX_COLUMNS, MAX_DIRECTORY = 10_000, 2**18
-_DEFLATE = 1032  # how many bytes one packed byte can become
 _UNICODE = 0x10FFFF
 
 _BROKEN = (
@@ -48,7 +47,7 @@ class ArrayFile(Protocol):
 
 
 @contextmanager
-def opened_arrays(path: Path) -> Iterator[ArrayFile]:
+def open_arrays(path: Path) -> Iterator[ArrayFile]:
     """The arrays of an ``.npz`` or Parquet file; any other or broken one is a ValueError."""
     kinds: dict[str, type[Npz] | type[Parquet]] = {".npz": Npz, ".parquet": Parquet, ".pq": Parquet}
     if path.suffix not in kinds:
@@ -63,7 +62,7 @@ class Npz:
     def __init__(self, path: Path, file: IO[bytes]):
         self.path = path
         self.names: dict[str, bool] = {}
-        with naming(path):
+        with wrap_errors(path):
             stated = _stated_members(path, file)
             self._archive = zipfile.ZipFile(file)
             if len(self._archive.infolist()) != stated:  # a damaged length hides the members after it
@@ -78,25 +77,25 @@ class Npz:
 
     def read(self, name: str) -> NDArray[Any]:
         """One array; its header is compared with the size of the member, and that with what deflate can do."""
-        with naming(self.path):
+        with wrap_errors(self.path):
             info = self._archive.getinfo(f"{name}.npy")
             stored = info.compress_type == zipfile.ZIP_STORED
-            limit = min(info.file_size, info.compress_size * (1 if stored else _DEFLATE) + 64)
-            what = f"{self.path}: {name!r:.80}"
+            limit = min(info.file_size, info.compress_size * (1 if stored else DEFLATE_RATIO) + 64)
+            subject = f"{self.path}: {name!r:.80}"
             with self._archive.open(info) as member:
                 header = read_header(member)
-                size = _check_size(header, limit, what)
+                size = _check_size(header, limit, subject)
                 if not stored:
-                    check_growth(what, info.compress_size, size)
+                    check_growth(subject, info.compress_size, size)
                 array = read_values(member, header)
                 if member.read(1):  # at its end the checksum is compared
-                    raise UnreadableError(f"{what} goes on after the array that its header announces")
-            return _check_text(array, what)
+                    raise UnreadableError(f"{subject} goes on after the array that its header announces")
+            return _check_text(array, subject)
 
 
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in an ``.npy`` file."""
-    with open_file(path) as file, naming(path):
+    with open_file(path) as file, wrap_errors(path):
         header = read_header(file)
         _check_size(header, os.fstat(file.fileno()).st_size - header.size, f"{path}: the array")
         array = read_values(file, header)
@@ -120,25 +119,25 @@ def _stated_members(path: Path, file: IO[bytes]) -> int:
     return int(number)
 
 
-def _check_size(header: ArrayHeader, limit: int, what: str) -> int:
+def _check_size(header: ArrayHeader, limit: int, subject: str) -> int:
     """The size of an array in bytes; an error if it is 0, or more than the file has."""
     if header.kind == "V":
-        raise UnreadableError(f"{what} must be numbers or text, as nothing is unpickled, got {header.code}")
+        raise UnreadableError(f"{subject} must be numbers or text, as nothing is unpickled, got {header.code}")
     size = header.data_size
     if not size:
-        raise UnreadableError(f"{what} announces the shape {list(header.shape)!r:.60}: it has no entries")
+        raise UnreadableError(f"{subject} announces the shape {list(header.shape)!r:.60}: it has no entries")
     if size > min(MAX_BYTES, limit):
-        raise UnreadableError(f"{what} announces {shown(size)} bytes, more than it has or may have")
+        raise UnreadableError(f"{subject} announces {short_repr(size)} bytes, more than it has or may have")
     return size
 
 
-def _check_text(array: NDArray[Any], what: str) -> NDArray[Any]:
+def _check_text(array: NDArray[Any], subject: str) -> NDArray[Any]:
     """The array, if all its texts have valid characters, which NumPy does not check and Python requires."""
     if array.dtype.kind == "U":
         number = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         codes = np.ascontiguousarray(np.atleast_1d(array)).view(number)
         if codes.max(initial=0) > _UNICODE:
-            raise UnreadableError(f"{what} holds texts with numbers in them that stand for no character")
+            raise UnreadableError(f"{subject} holds texts with numbers in them that stand for no character")
     return array
 
 
@@ -149,7 +148,7 @@ class Parquet:
         import pyarrow.parquet as pq
 
         self.path = path
-        with naming(path):
+        with wrap_errors(path):
             self._file = pq.ParquetFile(file, page_checksum_verification=True)
             schema = self._file.schema_arrow
 
@@ -160,17 +159,17 @@ class Parquet:
             raise UnreadableError(f"{path}: the table has the column {repeated!r:.80} more than once")
         self.lists = {f.name for f in schema if is_list(f.type)}
         self.names = {f.name: _is_numeric(f.type.value_type if f.name in self.lists else f.type) for f in schema}
-        with naming(path):
+        with wrap_errors(path):
             self._sizes = self._measure(file)
 
     def read(self, name: str) -> NDArray[Any]:
         """One column."""
-        what = f"{self.path}: the column {name!r:.80}"
+        subject = f"{self.path}: the column {name!r:.80}"
         values, packed = self._sizes[name]
         if 8 * values > MAX_BYTES:
-            raise UnreadableError(f"{what} has more values than {MAX_BYTES} bytes can hold")
-        check_growth(what, packed, 8 * values)
-        with naming(self.path):
+            raise UnreadableError(f"{subject} has more values than {MAX_BYTES} bytes can hold")
+        check_growth(subject, packed, 8 * values)
+        with wrap_errors(self.path):
             column = self._file.read(columns=[name]).column(name).combine_chunks()
             if name not in self.lists:
                 return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -203,7 +202,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def wrap_errors(path: Path) -> Iterator[None]:
     """Turn the errors of libraries about a broken file into one that names the file."""
     try:
         yield

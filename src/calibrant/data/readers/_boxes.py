@@ -1,4 +1,4 @@
-"""What all readers of boxes share: the checks of images and boxes, and the labels of classes."""
+"""Shared parts of all readers of boxes: checks of images and boxes, and labels of classes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, inside, opened_image
+from calibrant.data.files import UnreadableError, open_image, path_inside
 from calibrant.data.readers import _folder
-from calibrant.data.readers._annotations import Size, number
-from calibrant.data.readers._folder import DataFolder, joined
+from calibrant.data.readers._annotations import Size, parse_number
+from calibrant.data.readers._folder import DataFolder, join_path
 from calibrant.data.sources import ImageFiles
 
 #: Boxes that one image may have: the area of their union takes the square of their number.
@@ -33,12 +33,12 @@ class SampleError(ValueError):
     """A sample with a broken box or another invalid value.
 
     Attributes:
-        what: The finding under which it is counted.
+        finding: The finding under which it is counted.
     """
 
-    def __init__(self, what: str, detail: str):
+    def __init__(self, finding: str, detail: str):
         super().__init__(detail)
-        self.what = what
+        self.finding = finding
 
 
 class Box(NamedTuple):
@@ -62,12 +62,12 @@ class Box(NamedTuple):
         return min(self.x1, self.y1) < -_SLACK or self.x2 > size[0] + _SLACK or self.y2 > size[1] + _SLACK
 
 
-def box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *, sides: bool = False) -> Box:
+def parse_box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *, sides: bool = False) -> Box:
     """A checked box from x1, y1, x2, y2, or from x, y, width, height with ``sides``."""
     if len(values) != 4:
         raise SampleError(NO_NUMBERS, f"{len(values)} numbers instead of 4")
     try:
-        x1, y1, x2, y2 = map(number, values)
+        x1, y1, x2, y2 = map(parse_number, values)
     except ValueError as error:
         raise SampleError(NO_NUMBERS, str(error)) from error
     if sides:
@@ -96,34 +96,34 @@ class BoxSamples:
     def listing(self, folder: str) -> dict[str, None]:
         """The images below a folder of the data folder, in order; listed once."""
         if folder not in self._listings:
-            self._listings[folder] = dict.fromkeys(self.folder.files(folder, trouble=self._refuse))
+            self._listings[folder] = dict.fromkeys(self.folder.files(folder, on_problem=self._refuse))
         return self._listings[folder]
 
-    def _refuse(self, name: str, what: str) -> None:
+    def _refuse(self, name: str, problem: str) -> None:
         self._refused.add(name)
-        self.findings.skip(name, what)
+        self.findings.skip(name, problem)
 
     def find(self, folder: str, name: str, source: str) -> str | None:
         """The id of an image that an annotation names; None, and a finding, if it is missing."""
         usual = str(PurePosixPath(name))  # ./a.jpg, b//a.jpg
-        path = joined(folder, usual)
+        path = join_path(folder, usual)
         if usual in self.listing(folder):  # the listing holds no links that lead out
             return path
         if path in self._refused or folder in self._refused:
             return None  # reported already
         try:
-            inside(self.root / folder, name)
+            path_inside(self.root / folder, name)
         except (ValueError, OSError):
             self.findings.skip(source, _folder.NAME_OUT, repr(name[:200]))
         else:
-            self.findings.skip(joined(folder, name), _folder.MISSING, f"named in {source}")
+            self.findings.skip(join_path(folder, name), _folder.MISSING, f"named in {source}")
         return None
 
-    def leave_out_others(self, folder: str, annotated: Container[str]) -> None:
+    def leave_out_unannotated(self, folder: str, annotated: Container[str]) -> None:
         """Report the images of a folder that are not annotated."""
         for name in self.listing(folder):
-            if joined(folder, name) not in annotated:
-                self.findings.leave_out(joined(folder, name), _folder.NO_ANNOTATION)
+            if join_path(folder, name) not in annotated:
+                self.findings.leave_out(join_path(folder, name), _folder.NO_ANNOTATION)
 
     def add(
         self,
@@ -152,9 +152,9 @@ class BoxSamples:
             rows = list(itertools.islice(boxes or (), MAX_BOXES + 1))
             if len(rows) > MAX_BOXES:
                 raise SampleError(TOO_MANY, "")
-            actual, is_rotated = self._look(name, rows, size, normalised)
+            actual, is_rotated = self._check_file(name, rows, size, normalised)
         except SampleError as error:
-            self.findings.skip(name, error.what, ", ".join(filter(None, (str(error), source and f"in {source}"))))
+            self.findings.skip(name, error.finding, ", ".join(filter(None, (str(error), source and f"in {source}"))))
             return False
         except (UnreadableError, OSError) as error:
             self.findings.skip(name, _folder.UNREADABLE, _folder.reason(error, self.root / name))
@@ -162,7 +162,7 @@ class BoxSamples:
         if normalised and actual is not None:
             width, height = actual
             rows = [b._replace(x1=b.x1 * width, y1=b.y1 * height, x2=b.x2 * width, y2=b.y2 * height) for b in rows]
-        self._append(name, rows, _class_of(rows) if label is None else label)
+        self._append(name, rows, _main_class(rows) if label is None else label)
         if is_rotated:
             self.findings.odd(name, _folder.ROTATED)
         if size is not None and size != actual:
@@ -189,13 +189,13 @@ class BoxSamples:
                 if label == NO_CLASS:
                     self.findings.odd(name, "box of a class that was not asked for")
 
-    def _look(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> tuple[Size | None, bool]:
+    def _check_file(self, name: str, rows: list[Box], stated: Size | None, must_open: bool) -> tuple[Size | None, bool]:
         """The image's size and whether it is rotated; the file is opened only if necessary."""
         path = self.root / name
         if self.findings.on_error == "skip":
             return _folder.check_image(path)
-        if needed or (stated is not None and (min(stated) < 1 or any(b.is_beyond(stated) for b in rows))):
-            with opened_image(path) as image:
+        if must_open or (stated is not None and (min(stated) < 1 or any(b.is_beyond(stated) for b in rows))):
+            with open_image(path) as image:
                 return image.size, False
         return stated, False
 
@@ -236,14 +236,14 @@ class BoxSamples:
         return self.folder.dataset(name, classes, names, labels, ImageFiles(self.root, names), boxes=boxes)
 
 
-def _class_of(rows: list[Box]) -> int:
+def _main_class(rows: list[Box]) -> int:
     """Class of the largest single object, the first of equals."""
     candidates = [row for row in rows if row.label != NO_CLASS and not row.crowd]
     return max(candidates, key=lambda row: row.area).label if candidates else NO_CLASS
 
 
 def class_labels(
-    names: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, where: Path
+    names: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, path: Path
 ) -> tuple[tuple[str, ...], dict[str, int | None]]:
     """The classes, and the label of each name: -1 if it is not a class, None if its boxes are dropped.
 
@@ -253,16 +253,16 @@ def class_labels(
         >>> class_labels(["cat", "dog"], ["dog"], None, Path("data"))
         (('dog',), {'cat': -1, 'dog': 0})
     """
-    new_names = rename_classes(names, rename, where)
+    new_names = rename_classes(names, rename, path)
     classes = tuple(dict.fromkeys(filter(None, new_names.values())) if classes is None else classes)
     labels = {name: i for i, name in enumerate(classes)}
-    return classes, {name: labels.get(new, NO_CLASS) if new else None for name, new in new_names.items()}
+    return classes, {name: labels.get(new_name, NO_CLASS) if new_name else None for name, new_name in new_names.items()}
 
 
-def rename_classes(names: Iterable[str], rename: Mapping[str, str] | None, where: Path) -> dict[str, str]:
+def rename_classes(names: Iterable[str], rename: Mapping[str, str] | None, path: Path) -> dict[str, str]:
     """The new name of each name; an error if a name to change does not exist."""
     rename, names = rename or {}, dict.fromkeys(names)
-    missing = [name for name in rename if name not in names]
-    if missing:
-        raise ValueError(f"{where}: the class {missing[0]!r} was to be renamed, and is not among the classes")
+    unknown = [name for name in rename if name not in names]
+    if unknown:
+        raise ValueError(f"{path}: the class {unknown[0]!r} was to be renamed, and is not among the classes")
     return {name: rename.get(name, name) for name in names}

@@ -1,4 +1,4 @@
-"""What all readers share: registration, the data folder, and the wording of their findings.
+"""Shared parts of all readers: registration, the data folder, and the wording of findings.
 
 A reader is a function ``read(folder: DataFolder, *, options) -> Dataset`` with the decorator `reader`, which checks the
 split and the options before the function is called.
@@ -22,19 +22,19 @@ from calibrant.data.files import (
     MAX_PIXELS,
     SUFFIXES,
     UnreadableError,
-    eight_bit,
     files_below,
-    inside,
     open_file,
-    opened_image,
+    open_image,
+    path_inside,
     read_lines,
+    to_eight_bit,
 )
 from calibrant.data.layouts import layout
 from calibrant.data.sources import ImageFiles, Inputs
 
 Splits = Callable[[Path], tuple[str, ...]]
 
-#: Findings of several readers; findings are counted by these words.
+#: Findings of several readers, by which they are counted.
 UNREADABLE = "image that cannot be read"
 MISSING = "image that is missing"
 TWICE = "image that is listed twice"
@@ -65,7 +65,7 @@ def reader(
 
     Args:
         name: Name of the layout on the command line.
-        summary: One line: what is where.
+        summary: The files and folders of the layout, in one line.
         splits: The splits of a folder; none, or an OSError or ValueError, if it has another layout.
         rank: Layouts are tried in rising rank; general ones come last.
         absent: By split, what it needs that a folder may lack; for messages.
@@ -81,12 +81,12 @@ def reader(
             check_split(folder.root, split, splits(folder.root))
             return read(folder, **options)
 
-        return layout(name, summary=summary, splits=never_raising(splits), rank=rank, absent=absent)(read_split)
+        return layout(name, summary=summary, splits=suppress_errors(splits), rank=rank, absent=absent)(read_split)
 
     return register
 
 
-def never_raising(splits: Splits) -> Splits:
+def suppress_errors(splits: Splits) -> Splits:
     """The same function, with no splits instead of an error: layouts are tried on any folder."""
 
     @functools.wraps(splits)
@@ -121,21 +121,21 @@ class DataFolder:
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file; a link that leads out of the data folder is an error."""
-        return read_lines(inside(self.root, name))
+        return read_lines(path_inside(self.root, name))
 
     def files(
         self,
         folder: str,
         suffixes: frozenset[str] | None = SUFFIXES,
-        trouble: Callable[[str, str], object] | None = None,
+        on_problem: Callable[[str, str], object] | None = None,
     ) -> Iterator[str]:
         """Names of the files below a folder, relative to it; hidden files are left out.
 
-        Links that lead out of the data folder or nowhere are skipped, or go to ``trouble`` if that is given.
+        Links that lead out of the data folder or nowhere are skipped, or go to ``on_problem`` if that is given.
         """
-        for name in files_below(self.root / folder, suffixes, self.root, trouble or self.findings.skip):
+        for name in files_below(self.root / folder, suffixes, self.root, on_problem or self.findings.skip):
             if is_hidden(name):
-                self.findings.leave_out(joined(folder, name), HIDDEN)
+                self.findings.leave_out(join_path(folder, name), HIDDEN)
             else:
                 yield name
 
@@ -152,15 +152,15 @@ class DataFolder:
             self.findings.odd(name, ROTATED)
         return True
 
-    def has_image(self, name: str, where: str) -> bool:
+    def has_image(self, name: str, location: str) -> bool:
         """Whether to keep an image that is named in a line of a list or a row of a table, ``where``."""
         try:
-            path = inside(self.root, name)
+            path = path_inside(self.root, name)
         except ValueError:
-            self.findings.skip(where, NAME_OUT, repr(name[:200]))
+            self.findings.skip(location, NAME_OUT, repr(name[:200]))
             return False
         if not os.path.isfile(path):  # Path.is_file raises if the name is too long
-            self.findings.skip(name, MISSING, where)
+            self.findings.skip(name, MISSING, location)
             return False
         return self.has_sound_image(name)
 
@@ -192,8 +192,8 @@ class DataFolder:
         """Raise, with the reasons, if the split has no usable sample."""
         if not number:
             reasons = self.findings.reasons()
-            why = f": {reasons}" if reasons else ""
-            raise ValueError(f"{self.root}: the split {self.split!r} holds no {kind} that can be used{why}")
+            reason_text = f": {reasons}" if reasons else ""
+            raise ValueError(f"{self.root}: the split {self.split!r} holds no {kind} that can be used{reason_text}")
 
 
 def stem(name: str) -> str:
@@ -206,7 +206,7 @@ def stem(name: str) -> str:
     return os.path.splitext(name)[0]
 
 
-def joined(folder: str, name: str) -> str:
+def join_path(folder: str, name: str) -> str:
     """The path of a name in a folder, which may be empty: the data folder."""
     return f"{folder}/{name}" if folder else name
 
@@ -240,7 +240,7 @@ def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
         UnreadableError: The image is broken, truncated or too large; the message names the file.
         OSError: The file cannot be opened.
     """
-    with opened_image(path, max_pixels) as image:
+    with open_image(path, max_pixels) as image:
         size, end = image.size, _ENDS.get(image.format or "")
         if min(size) < 1:
             raise UnreadableError(f"{path}: the image has {size[0]} x {size[1]} pixels")
@@ -248,7 +248,7 @@ def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
         if end is None or end not in _tail(path):
             image.load()
         if image.mode[0] in "IF":
-            eight_bit(image, path)
+            to_eight_bit(image, path)
     return Header(size, rotated)
 
 

@@ -1,6 +1,6 @@
-"""The pickled batches of CIFAR, read without unpickling them: a pickle is a program, and files are not trusted.
+"""The pickled batches of CIFAR, read without unpickling: a pickle is a program, and files are not trusted.
 
-The opcodes are interpreted here: numbers, text, lists, dictionaries, and the calls by which NumPy writes an array down.
+The opcodes are interpreted here: numbers, text, lists, dictionaries, and the calls by which NumPy pickles an array.
 Any other name or opcode is an error, and nothing is imported or called on the file's behalf.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.files import UnreadableError, read_bytes
-from calibrant.data.readers._annotations import shown
+from calibrant.data.readers._annotations import short_repr
 
 #: The largest official batch has 155 MB and half a million opcodes.
 MAX_BYTES, MAX_OPCODES = 2**29, 1_000_000
@@ -80,7 +80,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 class _Machine:
-    """A stack, the positions of its marks, and what was memorised."""
+    """A pickle machine: a stack, the positions of its marks, and the memo."""
 
     def __init__(self, budget: int):
         self.stack: list[Any] = []
@@ -116,7 +116,7 @@ class _Machine:
         elif opcode in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif opcode in ("GLOBAL", "STACK_GLOBAL"):
-            stack.append(_name(argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))))
+            stack.append(_check_name(argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))))
         elif opcode == "REDUCE":
             stack.append(self.call(*self.pop(2)))
         elif opcode == "BUILD":
@@ -134,14 +134,14 @@ class _Machine:
         elif opcode in _TUPLES:
             stack.append(tuple(self.pop(_TUPLES[opcode])))
         elif opcode in ("TUPLE", "LIST", "DICT"):
-            values = self.marked()
-            stack.append(values if opcode == "LIST" else tuple(values) if opcode == "TUPLE" else _pairs(values))
+            values = self.pop_marked()
+            stack.append(values if opcode == "LIST" else tuple(values) if opcode == "TUPLE" else _make_dict(values))
         elif opcode in ("APPEND", "APPENDS"):
-            values = self.pop(1) if opcode == "APPEND" else self.marked()
+            values = self.pop(1) if opcode == "APPEND" else self.pop_marked()
             self.top(list).extend(values)
         elif opcode in ("SETITEM", "SETITEMS"):
-            values = self.pop(2) if opcode == "SETITEM" else self.marked()
-            self.top(dict).update(_pairs(values))
+            values = self.pop(2) if opcode == "SETITEM" else self.pop_marked()
+            self.top(dict).update(_make_dict(values))
         else:
             raise _RefusedError(f"the pickle uses the opcode {opcode}, which no batch of CIFAR needs; it was not run")
 
@@ -158,7 +158,7 @@ class _Machine:
             raise _RefusedError(f"the pickle fills a {type(self.stack[-1]).__name__} as if it were a {kind.__name__}")
         return self.stack[-1]
 
-    def marked(self) -> list[Any]:
+    def pop_marked(self) -> list[Any]:
         start = self.marks.pop()
         values = self.stack[start:]
         del self.stack[start:]
@@ -184,13 +184,13 @@ class _Machine:
         raise _RefusedError(f"the pickle calls {name} in a way that no batch of CIFAR does; it was not run")
 
 
-def _name(name: str) -> _Name:
+def _check_name(name: str) -> _Name:
     if name not in _NAMES:
         raise _RefusedError(f"the pickle names {name}, which no batch of CIFAR needs; it was not run")
     return _Name(name)
 
 
-def _pairs(values: list[Any]) -> dict[str, Any]:
+def _make_dict(values: list[Any]) -> dict[str, Any]:
     keys = values[::2]
     if len(values) % 2 or not all(isinstance(key, (str, bytes)) for key in keys):
         raise _RefusedError("the pickle holds a dictionary whose keys are not text")
@@ -215,6 +215,6 @@ def _array(data: bytes | bytearray, kind: _Type, shape: tuple[Any, ...], fortran
     dtype = np.dtype(kind.order + kind.code)
     is_shape = len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
     if not is_shape or math.prod(shape) * dtype.itemsize != len(data):
-        expected = f"an array of shape {shown(shape)} and type {kind.code}"
+        expected = f"an array of shape {short_repr(shape)} and type {kind.code}"
         raise _RefusedError(f"the pickle has {len(data)} bytes for {expected}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

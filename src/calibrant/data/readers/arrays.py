@@ -20,8 +20,8 @@ from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import UnreadableError
 from calibrant.data.layouts import layout
-from calibrant.data.readers._array_files import ArrayFile, opened_arrays
-from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, never_raising
+from calibrant.data.readers._array_files import ArrayFile, open_arrays
+from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, suppress_errors
 from calibrant.data.sources import ImageArray, Inputs, Rows
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
@@ -31,13 +31,13 @@ OTHERS = ("ids", "groups", "soft", "classes", "split")
 MAX_SPLITS = 1000
 
 _INVALID = -1
-_BLOCK = 2**14  # rows looked at together
+_BLOCK = 2**14  # rows checked together
 
 
 def _splits(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    with opened_arrays(path) as file:
+    with open_arrays(path) as file:
         # Parquet files name their label column as they like; an archive of arrays might be anything.
         if path.suffix == ".npz" and not (set(INPUTS) & set(file.names) and set(LABELS) & set(file.names)):
             return ()
@@ -53,7 +53,7 @@ def _split_names(path: Path, file: ArrayFile) -> tuple[str, ...]:
     return names
 
 
-@layout("arrays", summary="one .npz (x, y, ...) or Parquet file (features, label)", splits=never_raising(_splits))
+@layout("arrays", summary="one .npz (x, y, ...) or Parquet file (features, label)", splits=suppress_errors(_splits))
 def arrays(
     root: str | Path,
     split: str,
@@ -69,22 +69,22 @@ def arrays(
         root: The file.
         split: ``"all"``, or one of the values in ``split`` if the file has that.
         on_error: What to do with rows that hold NaN or infinite values, or no valid label.
-        label: What the labels are called; if left out, ``y``, ``labels`` or ``label``.
+        label: Name of the labels; if left out, ``y``, ``labels`` or ``label``.
         features: The array, or the columns, to take as inputs; if left out, the one that has a usual name, else every
             numeric column that has no other part.
         classes: Names, in the order of integer labels; if left out, those in the file, else the sorted labels.
     """
     path = Path(root)
-    with opened_arrays(path) as file:
+    with open_arrays(path) as file:
         check_split(path, split, _split_names(path, file))
-        target = _first_of(path, file, "label", (label,) if label is not None else LABELS)
+        target = _find_name(path, file, "label", (label,) if label is not None else LABELS)
         inputs = _inputs(path, file, features, target)
         columns = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
     number = len(inputs)
     for name, values in columns.items():
         if name != "classes" and (values.ndim < 1 or len(values) != number):
             raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples")
-    soft = _soft(path, columns["soft"]) if "soft" in columns else None
+    soft = _check_soft(path, columns["soft"]) if "soft" in columns else None
     if classes is None and "classes" in columns and path.suffix == ".npz":
         classes = _texts(path, columns["classes"])
     if classes is None and soft is not None:
@@ -114,11 +114,11 @@ def arrays(
     )
 
 
-def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> str:
+def _find_name(path: Path, file: ArrayFile, part: str, names: Sequence[str]) -> str:
     for name in names:
         if name in file.names:
             return name
-    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {listing(list(file.names))}")
+    raise ValueError(f"{path}: no {part} called {' or '.join(names)}; the file has {listing(list(file.names))}")
 
 
 def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
@@ -131,7 +131,7 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {listing(list(file.names))}")
     parts = []
     for name in columns:
-        _first_of(path, file, "feature", (name,))
+        _find_name(path, file, "feature", (name,))
         if not file.names[name]:
             raise ValueError(f"{path}: the feature {name!r} does not hold numbers")
         values = file.read(name)
@@ -193,7 +193,7 @@ def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> 
     return labels, names
 
 
-def _soft(path: Path, values: NDArray[Any]) -> Floats:
+def _check_soft(path: Path, values: NDArray[Any]) -> Floats:
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}")
     return values.astype(np.float64)
@@ -217,15 +217,15 @@ def _sound_rows(
     earlier_ids: set[str] = set()
     sound = []
     for row in rows.tolist():
-        where = f"{path.name}[{row}]"
+        location = f"{path.name}[{row}]"
         if not is_finite[row]:
-            findings.skip(where, "features that are not finite")
+            findings.skip(location, "features that are not finite")
         elif labels[row] == _INVALID:
-            findings.skip(where, "no label, or one outside the classes")
+            findings.skip(location, "no label, or one outside the classes")
         elif soft is not None and not ((soft[row] >= 0).all() and abs(soft[row].sum() - 1) <= SOFT_TOLERANCE):
-            findings.skip(where, NO_PROBABILITIES)
+            findings.skip(location, NO_PROBABILITIES)
         elif ids[row] in earlier_ids:
-            findings.skip(where, "id that occurs twice", ids[row])
+            findings.skip(location, "id that occurs twice", ids[row])
         else:
             earlier_ids.add(ids[row])
             sound.append(row)

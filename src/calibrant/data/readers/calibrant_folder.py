@@ -1,6 +1,6 @@
-"""The folders that `calibrant data make-variant` writes (`calibrant.data.writing` says what is where).
+"""The folders that `calibrant data make-variant` writes, in the layout of `calibrant.data.writing`.
 
-Anybody may have changed them since: a table of the wrong types is an error, and a row with a wrong value is skipped.
+They may have been edited since: a table with wrong types is an error, and a row with an invalid value is skipped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from calibrant._parquet import column_chunks
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, check_growth, inside, open_file
-from calibrant.data.readers._annotations import shown
-from calibrant.data.readers._array_files import MAX_BYTES, is_list, naming
-from calibrant.data.readers._boxes import MAX_BOXES, TOO_MANY, Box, SampleError, box
+from calibrant.data.files import UnreadableError, check_growth, open_file, path_inside
+from calibrant.data.readers._annotations import short_repr
+from calibrant.data.readers._array_files import MAX_BYTES, is_list, wrap_errors
+from calibrant.data.readers._boxes import MAX_BOXES, TOO_MANY, Box, SampleError, parse_box
 from calibrant.data.readers._folder import BAD_LABEL, NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, reader
 from calibrant.data.sources import ImageFiles
 from calibrant.data.writing import DESCRIPTION, read_description
@@ -60,20 +60,20 @@ def _splits(root: Path) -> tuple[str, ...]:
 @reader("calibrant", summary="dataset.json, SPLIT.parquet and images, as make-variant writes them", splits=_splits)
 def calibrant_folder(folder: DataFolder) -> Dataset:
     """Read a split that `write_dataset` wrote."""
-    description = read_description(inside(folder.root, DESCRIPTION))
-    path, classes = inside(folder.root, f"{folder.split}.parquet"), description.classes
+    description = read_description(path_inside(folder.root, DESCRIPTION))
+    path, classes = path_inside(folder.root, f"{folder.split}.parquet"), description.classes
     columns = _columns(path)
     rows: dict[str, dict[str, Any]] = {}
     boxes: list[list[Box]] = []
     for i, values in enumerate(zip(*columns.values(), strict=True)):
-        row, where = dict(zip(columns, values, strict=True)), f"{path.name}, row {i}"
+        row, location = dict(zip(columns, values, strict=True)), f"{path.name}, row {i}"
         try:
             _check(row, len(classes), rows)
             objects = _boxes(row, len(classes))
         except SampleError as error:
-            folder.findings.skip(where, error.what, str(error))
+            folder.findings.skip(location, error.finding, str(error))
             continue
-        if folder.has_image(row["file"], where):
+        if folder.has_image(row["file"], location):
             rows[row["id"]] = row
             boxes.append(objects)
     parts: dict[str, Any] = {name: [row[name] for row in rows.values()] for name in columns}
@@ -83,7 +83,7 @@ def calibrant_folder(folder: DataFolder) -> Dataset:
         rows,
         np.array(parts["label"], dtype=np.int64),
         ImageFiles(folder.root, tuple(parts["file"])),
-        boxes=_joined(boxes) if "boxes" in columns else None,
+        boxes=_join_boxes(boxes) if "boxes" in columns else None,
         soft=np.array(parts["soft"], dtype=np.float64) if "soft" in columns else None,
         groups=tuple(parts["group"]) if "group" in columns else None,
         context=np.array(parts["context"], dtype=bool) if "context" in columns else None,
@@ -91,8 +91,8 @@ def calibrant_folder(folder: DataFolder) -> Dataset:
 
 
 def _columns(path: Path) -> dict[str, list[Any]]:
-    """The columns that are known, of the right types."""
-    with open_file(path) as stored, naming(path), pq.ParquetFile(stored, page_checksum_verification=True) as file:
+    """The known columns, with checked types."""
+    with open_file(path) as stored, wrap_errors(path), pq.ParquetFile(stored, page_checksum_verification=True) as file:
         values = sum(max(chunk.values, chunk.unpacked // 8) for chunk in column_chunks(stored))
         schema = {f.name: f.type for f in file.schema_arrow if f.name in _COLUMNS}
         if _OBJECT * values > MAX_BYTES:
@@ -109,7 +109,7 @@ def _columns(path: Path) -> dict[str, list[Any]]:
 
 
 def _check(row: dict[str, Any], classes: int, ids: Container[str]) -> None:
-    """Raise a `SampleError` for a wrong value of whatever column."""
+    """Raise a `SampleError` for an invalid value in any column."""
     empty = next((n for n, value in row.items() if value is None or (value == "" and n in _NEEDED)), None)
     if empty is not None:
         raise SampleError("row without a value", empty)
@@ -119,7 +119,7 @@ def _check(row: dict[str, Any], classes: int, ids: Container[str]) -> None:
         raise SampleError(BAD_LABEL, f"{row['label']} of {classes}")
     soft = [math.nan if share is None else share for share in row.get("soft", ())]
     if "soft" in row and not (len(soft) == classes and min(soft) >= 0 and abs(sum(soft) - 1) <= SOFT_TOLERANCE):
-        raise SampleError(NO_PROBABILITIES, f"{shown(row['soft'])} for {classes} classes")
+        raise SampleError(NO_PROBABILITIES, f"{short_repr(row['soft'])} for {classes} classes")
 
 
 def _boxes(row: dict[str, Any], classes: int) -> list[Box]:
@@ -130,15 +130,15 @@ def _boxes(row: dict[str, Any], classes: int) -> list[Box]:
     if len(corners) > MAX_BOXES:
         raise SampleError(TOO_MANY, "")
     if any(label is None or not NO_CLASS <= label < classes for label in labels):
-        raise SampleError(f"box with a {BAD_LABEL}", f"{shown(labels)} of {classes}")
+        raise SampleError(f"box with a {BAD_LABEL}", f"{short_repr(labels)} of {classes}")
     if None in crowd:
         raise SampleError("row without a value", "crowd")
-    return [box(c or (), label, is_crowd) for c, label, is_crowd in zip(corners, labels, crowd, strict=True)]
+    return [parse_box(c or (), label, is_crowd) for c, label, is_crowd in zip(corners, labels, crowd, strict=True)]
 
 
-def _joined(boxes: list[list[Box]]) -> Boxes:
+def _join_boxes(boxes: list[list[Box]]) -> Boxes:
     return Boxes.of(
-        [[b[:4] for b in some] for some in boxes],
-        [[b.label for b in some] for some in boxes],
-        [[b.crowd for b in some] for some in boxes],
+        [[b[:4] for b in objects] for objects in boxes],
+        [[b.label for b in objects] for objects in boxes],
+        [[b.crowd for b in objects] for objects in boxes],
     )

@@ -1,14 +1,14 @@
-"""CIFAR-10, CIFAR-100 and CIFAR-10H: the official Python and binary batches, image folders, and people's votes.
+"""CIFAR-10, CIFAR-100 and CIFAR-10H: the official Python and binary batches, image folders, and human votes.
 
-torchvision's reader unpickles the batches, which runs whatever a file says; here nothing is unpickled
+torchvision's reader unpickles the batches, which can execute arbitrary code; here nothing is unpickled
 (`calibrant.data.readers._pickle`). Ids are ``data_batch_1/0017``, or ``train/cat/0017.jpg`` in folders with the
-official class names. A batch that is broken or missing is an error also with ``on_error="skip"``: it is a part of the
-data set, not a sample.
+official class names. A broken or missing batch is an error even with ``on_error="skip"``: it is part of the data set,
+not a sample.
 
-CIFAR-10H is what some fifty people each saw in the test images of CIFAR-10, as soft labels. ``cifar10h-probs.npy`` and
-``cifar10h-counts.npy`` are [10000, 10] in the order of the official test batch. The images are CIFAR-10's: ``images=``
-says where. In the official batches they have that order; for image folders ``jpeg_index.csv``
-(``cifar10_test_set_idx,label,path``) says which file is which row.
+CIFAR-10H has the votes of about fifty people on each test image of CIFAR-10, as soft labels. ``cifar10h-probs.npy`` and
+``cifar10h-counts.npy`` are [10000, 10] in the order of the official test batch. The images are CIFAR-10's, given by
+``images=``. In the official batches they have that order; for image folders ``jpeg_index.csv``
+(``cifar10_test_set_idx,label,path``) maps files to rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.files import UnreadableError, folders_in, read_bytes, read_lines
-from calibrant.data.readers._annotations import count, csv_rows, shown
+from calibrant.data.readers._annotations import csv_rows, parse_count, short_repr
 from calibrant.data.readers._array_files import read_npy
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.readers._pickle import read_pickle
@@ -31,7 +31,7 @@ from calibrant.data.sources import ImageArray, Rows
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-#: The 20 superclasses of CIFAR-100 and their classes; both orders are the alphabet's.
+#: The 20 superclasses of CIFAR-100 and their classes, both in alphabetical order.
 SUPERCLASSES = {
     "aquatic_mammals": "beaver dolphin otter seal whale",
     "fish": "aquarium_fish flatfish ray shark trout",
@@ -107,7 +107,7 @@ def _find(root: Path, version: _Version) -> tuple[Path, str, tuple[str, ...]]:
     splits=lambda root: _find(root, _TEN)[2],
 )
 def cifar10(folder: DataFolder) -> Dataset:
-    """Read CIFAR-10; the labels are in the official order, also those of image folders."""
+    """Read CIFAR-10; labels are in the official order, even for image folders."""
     return _read(folder, _TEN, "labels")
 
 
@@ -219,7 +219,7 @@ def cifar10h(folder: DataFolder, *, images: str | Path | None = None) -> Dataset
         images: CIFAR-10, in any form that its reader takes; if left out, the inputs are the rows of counts.
     """
     root, findings = folder.root, folder.findings
-    counts, soft = _votes(root)
+    counts, soft = _load_votes(root)
     sums = soft.sum(axis=1)
     is_sound = (soft >= 0).all(axis=1) & (np.abs(sums - 1) <= _TOLERANCE)  # NaN is neither
     source = _PROBS if (root / _PROBS).is_file() else _COUNTS
@@ -254,7 +254,7 @@ def cifar10h(folder: DataFolder, *, images: str | Path | None = None) -> Dataset
     return data.take(indices, name="cifar-10h", soft=soft[rows], report=findings.report())
 
 
-def _votes(root: Path) -> tuple[Floats, Floats]:
+def _load_votes(root: Path) -> tuple[Floats, Floats]:
     """Counts and probabilities, [N, 10] each; one from the other if only one is there."""
     counts, probs = (_read_votes(root / name) if (root / name).is_file() else None for name in (_COUNTS, _PROBS))
     if counts is not None:
@@ -264,9 +264,9 @@ def _votes(root: Path) -> tuple[Floats, Floats]:
             return counts, shares
         if probs.shape != counts.shape:
             raise ValueError(f"{root}: {_COUNTS} has {len(counts)} rows, and {_PROBS} has {len(probs)}")
-        apart = np.flatnonzero((np.abs(probs - shares) > _TOLERANCE).any(axis=1))
-        if len(apart):
-            raise ValueError(f"{root}: row {apart[0]} of {_PROBS} is not that of {_COUNTS} divided by its sum")
+        differing = np.flatnonzero((np.abs(probs - shares) > _TOLERANCE).any(axis=1))
+        if len(differing):
+            raise ValueError(f"{root}: row {differing[0]} of {_PROBS} is not that of {_COUNTS} divided by its sum")
     assert probs is not None  # the layout has one of the two
     return probs if counts is None else counts, probs
 
@@ -286,10 +286,10 @@ def _read_index(path: Path, number: int) -> tuple[Integers, dict[str, int]]:
         if line == 1 and entry[:1] == ["cifar10_test_set_idx"]:
             continue
         try:
-            row, label, name = count(entry[0]), count(entry[1]), entry[2]
+            row, label, name = parse_count(entry[0]), parse_count(entry[1]), entry[2]
         except (ValueError, IndexError) as error:
             expected = "a row, a label and a path"
-            raise UnreadableError(f"{path}: line {line} should be {expected}, got {shown(entry)}") from error
+            raise UnreadableError(f"{path}: line {line} should be {expected}, got {short_repr(entry)}") from error
         if not (0 <= row < number and 0 <= label < len(CIFAR10)) or name in row_of or labels[row] != NO_CLASS:
             raise UnreadableError(f"{path}: line {line} repeats a row or a path, or is outside the {number} rows")
         labels[row], row_of[name] = label, row

@@ -1,11 +1,11 @@
-"""COCO's object detection, and sets in its form.
+"""COCO's object detection, and data sets in the same format.
 
     annotations/instances_<split>.json
     <split>/*.jpg, or images/<split>/*.jpg, or images/*.jpg
 
 Labels follow the categories sorted by id (COCO's 1..90 with gaps become 0..79). Images that the file does not list are
-left out; they are counted where a folder belongs to one split, since in others they may be another's. torchvision's
-CocoDetection needs pycocotools, which checks nothing and keeps every polygon.
+left out, and counted if their folder belongs to one split only. torchvision's CocoDetection needs pycocotools, which
+checks nothing and keeps every polygon.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import UnreadableError, inside
-from calibrant.data.readers._annotations import Size, number, read_json, shown, unique_names
-from calibrant.data.readers._boxes import NO_NUMBERS, Box, BoxSamples, SampleError, box, class_labels
-from calibrant.data.readers._folder import DataFolder, joined, reader
+from calibrant.data.files import UnreadableError, path_inside
+from calibrant.data.readers._annotations import Size, parse_number, read_json, short_repr, unique_names
+from calibrant.data.readers._boxes import NO_NUMBERS, Box, BoxSamples, SampleError, class_labels, parse_box
+from calibrant.data.readers._folder import DataFolder, join_path, reader
 
 _PREFIX, _SUFFIX = "instances_", ".json"
 Row = dict[str, Any]
@@ -41,7 +41,7 @@ def _image_folder(root: Path, split: str) -> str | None:
 def coco(
     folder: DataFolder, *, classes: Sequence[str] | None = None, rename: Mapping[str, str] | None = None
 ) -> Dataset:
-    """Read a set in COCO's form; an image's class is that of its largest box that is not a crowd.
+    """Read a data set in COCO's format; an image's class is that of its largest box that is not a crowd.
 
     Args:
         folder: With annotations; a split is what follows ``instances_`` in a file's name: ``"train2017"``.
@@ -50,7 +50,7 @@ def coco(
     """
     root, findings, samples = folder.root, folder.findings, BoxSamples(folder)
     source = f"annotations/{_PREFIX}{folder.split}{_SUFFIX}"
-    content = read_json(inside(root, source), drop="segmentation")
+    content = read_json(path_inside(root, source), drop="segmentation")
     images, annotations, categories = (
         _rows(content, key, root / source) for key in ("images", "annotations", "categories")
     )
@@ -68,16 +68,16 @@ def coco(
             continue
         rows = objects.pop(key, None)
         if rows is None:
-            findings.skip(joined(home, name), "image with the id of another", f"{shown(key)}, in {source}")
+            findings.skip(join_path(home, name), "image with the id of another", f"{short_repr(key)}, in {source}")
             continue
         path = samples.find(home, name, source)
         if path is not None:
             listed.add(path)
             labelled = [(label_of[row["category_id"]], row) for row in rows]
             samples.add_labelled(path, labelled, _box, size=_size(row), source=source)
-    others = [split for split in _splits(root) if split != folder.split]
-    if not any(f"{_image_folder(root, split)}/".startswith(f"{home}/") for split in others):
-        samples.leave_out_others(home, listed)
+    other_splits = [split for split in _splits(root) if split != folder.split]
+    if not any(f"{_image_folder(root, split)}/".startswith(f"{home}/") for split in other_splits):
+        samples.leave_out_unannotated(home, listed)
     return samples.dataset(folder.name, classes)
 
 
@@ -98,7 +98,7 @@ def _category_names(rows: list[Row], path: Path) -> dict[int, str]:
     for row in rows:
         key, name = row.get("id"), row.get("name")
         if not isinstance(key, int) or isinstance(key, bool) or not isinstance(name, str) or not name or key in names:
-            raise UnreadableError(f"{path}: a category has no id, no name, or an id that was there before")
+            raise UnreadableError(f"{path}: a category has no id, no name, or an id that occurs twice")
         if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
             raise UnreadableError(f"{path}: the category {name[:100]!a} has control codes or half characters in it")
         names[key] = name
@@ -107,12 +107,12 @@ def _category_names(rows: list[Row], path: Path) -> dict[int, str]:
 
 
 def _image_names(images: list[Row], home: str) -> dict[Any, str]:
-    """What to call each image in a finding, by its id."""
+    """The name of each image in findings, by its id."""
     names = {}
     for row in images:
         key, name = row.get("id"), row.get("file_name")
         if _is_key(key):
-            names[key] = joined(home, name) if isinstance(name, str) else f"image {shown(key)}"
+            names[key] = join_path(home, name) if isinstance(name, str) else f"image {short_repr(key)}"
     return names
 
 
@@ -125,11 +125,11 @@ def _by_image(
     for i, row in enumerate(rows):
         image, category, key = row.get("image_id"), row.get("category_id"), row.get("id")
         if not _is_key(image) or image not in result:
-            what = "annotation of an image that is not listed"
-            folder.findings.skip(f"{source}, annotation {i}", what, shown(image))
+            finding = "annotation of an image that is not listed"
+            folder.findings.skip(f"{source}, annotation {i}", finding, short_repr(image))
             continue
         if not _is_key(category) or category not in label_of:
-            detail = f"{shown(category)}, annotation {i} in {source}"
+            detail = f"{short_repr(category)}, annotation {i} in {source}"
             folder.findings.skip(names[image], "annotation of a category that is not listed", detail)
             continue
         if _is_key(key):
@@ -142,7 +142,7 @@ def _by_image(
 
 def _size(row: Row) -> Size:
     try:
-        return max(0, int(number(row.get("width")))), max(0, int(number(row.get("height"))))
+        return max(0, int(parse_number(row.get("width")))), max(0, int(parse_number(row.get("height"))))
     except ValueError:
         return 0, 0
 
@@ -152,14 +152,14 @@ def _box(row: Row, label: int) -> Box:
     if not isinstance(sides, list):
         raise SampleError(NO_NUMBERS, "an annotation has no list 'bbox'")
     if crowd not in (0, 1):
-        raise SampleError("box with an 'iscrowd' that is neither 0 nor 1", shown(crowd))
-    return box(sides, label, bool(crowd), sides=True)._replace(pixels=_pixels(row))
+        raise SampleError("box with an 'iscrowd' that is neither 0 nor 1", short_repr(crowd))
+    return parse_box(sides, label, bool(crowd), sides=True)._replace(pixels=_pixels(row))
 
 
 def _pixels(row: Row) -> float:
-    """The area of the object's mask; NaN where there is none that can be."""
+    """The area of the object's mask; NaN if it is missing or not positive."""
     try:
-        pixels = number(row.get("area"))
+        pixels = parse_number(row.get("area"))
     except ValueError:
         return math.nan
     return pixels if pixels > 0 else math.nan

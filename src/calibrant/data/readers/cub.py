@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from calibrant.data.dataset import Dataset, Findings
 from calibrant.data.readers._annotations import unique_names
-from calibrant.data.readers._boxes import BoxSamples, box
+from calibrant.data.readers._boxes import BoxSamples, parse_box
 from calibrant.data.readers._folder import DataFolder, reader
 
 _TABLES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt")
@@ -43,9 +43,9 @@ def cub(folder: DataFolder) -> Dataset:
                 findings.skip(path, "image without a class that classes.txt lists")
             elif path is not None and label is not None:
                 sides = (boxes.get(key, "").split(),)
-                birds = (box(values, label, sides=True) for values in sides)
+                birds = (parse_box(values, label, sides=True) for values in sides)
                 samples.add(path, birds, label=label, source="bounding_boxes.txt")
-    samples.leave_out_others("images", {f"images/{PurePosixPath(name)}" for name in images.values()})
+    samples.leave_out_unannotated("images", {f"images/{PurePosixPath(name)}" for name in images.values()})
     names = [re.sub(r"^\d+\.", "", name).replace("_", " ") for name in classes.values()]
     return samples.dataset("cub", unique_names(names, list(classes)))
 

@@ -2,16 +2,16 @@
 
 image-folder: ``<split>/<class>/**`` or just ``<class>/**`` (split ``"all"``). Classes are sorted as torchvision's
 ImageFolder sorts them, over all splits, so that a class that is missing from one split does not shift the labels there.
-Its own `find_classes` takes hidden folders for classes, and stops at empty ones.
+torchvision's `find_classes` takes hidden folders for classes, and fails on empty ones.
 
-It is not this layout if folders of images are called like parts of another one, in any case: a split with its year
+It is not this layout if folders of images are named like parts of another (case does not matter): a split with its year
 (train2017), images, JPEGImages, labels, masks, annotations, SegmentationClass, CamVid's two, or anything that ends in
 _labels, _masks or annot; or if two or more are called like splits (one alone may be a class: trains).
 
 PACS: photographs, art paintings, cartoons and sketches of seven classes, ``<domain>/<class>/*``. Each domain is a
-split, and ``"all"`` is the four together; the domain of each sample is its group. With the official lists
-(``photo_train_kfold.txt``: lines "photo/dog/x.jpg 1", labels from 1) beside the domains, or in a folder that copies
-keep them in, there are also ``"photo-train"``, ``"photo-crossval"`` and ``"photo-test"``, which is the first two
+split, and ``"all"`` is all four; the domain of each sample is its group. With the official lists
+(``photo_train_kfold.txt``: lines "photo/dog/x.jpg 1", labels from 1) beside the domains, or in a usual
+subfolder, there are also ``"photo-train"``, ``"photo-crossval"`` and ``"photo-test"``, which is the first two
 together: a domain is tested whole by a model that was trained on the others.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import SUFFIXES, folders_in
-from calibrant.data.readers._folder import TWICE, DataFolder, joined, reader
+from calibrant.data.readers._folder import TWICE, DataFolder, join_path, reader
 
 #: Folders of these names are splits, not classes.
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
@@ -47,10 +47,10 @@ _LIST_FOLDERS = ("", "splits", "pacs_label", "image_list", "Train val splits and
 def _has_images(folder: str, depth: int = 2) -> bool:
     """Whether there is an image in a folder, or in the folders in it; looks at some entries only."""
     with os.scandir(folder) as entries:
-        some = list(itertools.islice(entries, _LOOKED_AT))
-    if any(os.path.splitext(entry.name)[1].lower() in SUFFIXES for entry in some):
+        sample = list(itertools.islice(entries, _LOOKED_AT))
+    if any(os.path.splitext(entry.name)[1].lower() in SUFFIXES for entry in sample):
         return True
-    return depth > 0 and any(_has_images(entry.path, depth - 1) for entry in some[:20] if os.path.isdir(entry.path))
+    return depth > 0 and any(_has_images(entry.path, depth - 1) for entry in sample[:20] if os.path.isdir(entry.path))
 
 
 def _has_classes(folder: Path) -> bool:
@@ -79,7 +79,7 @@ def _splits(root: Path) -> tuple[str, ...]:
     rank=100,
 )
 def image_folder(folder: DataFolder) -> Dataset:
-    """Read images in class folders; a class is what the folder is called, at any depth below it."""
+    """Read images in class folders, at any depth; a class is named by its folder."""
     splits, prefix = _splits(folder.root), f"{folder.split}/"
     if splits == ("all",):
         splits, prefix = ("",), ""
@@ -100,7 +100,7 @@ def _pacs_splits(root: Path) -> tuple[str, ...]:
 
 def _pacs_list(root: Path, domain: str, part: str) -> str | None:
     """The official list of a part of a domain."""
-    names = (joined(folder, f"{domain}_{part}_kfold.txt") for folder in _LIST_FOLDERS)
+    names = (join_path(folder, f"{domain}_{part}_kfold.txt") for folder in _LIST_FOLDERS)
     return next((name for name in names if (root / name).is_file()), None)
 
 
@@ -128,13 +128,13 @@ def _labels_in_list(folder: DataFolder, source: str, domain: str) -> dict[str, i
             continue
         path, _, label = line.strip().rpartition(" ")
         parts = PurePosixPath(path.strip()).parts[-3:]
-        name, where = "/".join(parts), f"{source}, line {number}"
+        name, location = "/".join(parts), f"{source}, line {number}"
         if len(parts) != 3 or parts[0] != domain or parts[1] not in PACS:
-            folder.findings.skip(where, "line that names no image of the domain", line)
+            folder.findings.skip(location, "line that names no image of the domain", line)
         elif label != str(PACS.index(parts[1]) + 1):
-            folder.findings.skip(name, "label in the list that is not its folder's", f"{label!r}, {where}")
+            folder.findings.skip(name, "label in the list that is not its folder's", f"{label!r}, {location}")
         elif name in labels:
-            folder.findings.skip(name, TWICE, where)
-        elif folder.has_image(name, where):
+            folder.findings.skip(name, TWICE, location)
+        elif folder.has_image(name, location):
             labels[name] = PACS.index(parts[1])
     return labels

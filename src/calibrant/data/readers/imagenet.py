@@ -4,13 +4,13 @@ ImageNet has folders of classes, and boxes from the localisation or detection ta
 
     train/<wnid>/*.JPEG                   or the same in Data/CLS-LOC or ILSVRC/Data/CLS-LOC, as Kaggle packs it
     val/<wnid>/*.JPEG, or val/*.JPEG with LOC_val_solution.csv, or with the development kit's
-                                          ILSVRC2012_validation_ground_truth.txt and map_clsloc.txt, here or in its data
-    Annotations/**/<file's stem>.xml      also in ILSVRC; CLS-LOC/<split> goes before other folders
+                                          ILSVRC2012_validation_ground_truth.txt and map_clsloc.txt
+    Annotations/**/<stem>.xml             also in ILSVRC; CLS-LOC/<split> takes precedence over other folders
     LOC_synset_mapping.txt or words.txt   names of the classes
 
-Labels follow the sorted wnids of all splits, as torchvision's and Kaggle's do; the numbers in the development kit are
-others (1 is the kit fox), which only map_clsloc.txt explains: meta.mat is not read. An image's class is its folder's,
-whatever its boxes show. torchvision's ImageNet wants the original archives and has no boxes.
+Labels follow the sorted wnids of all splits, as torchvision's and Kaggle's do. The development kit numbers the classes
+differently (1 is the kit fox), as map_clsloc.txt explains; meta.mat is not read. An image's class is its folder's,
+whatever its boxes show. torchvision's ImageNet needs the original archives and has no boxes.
 
 Tiny ImageNet has 200 classes, 64 x 64 pixels, and one box per image:
 
@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Literal
 
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, check_name, files_below, folders_in, link_trouble
+from calibrant.data.files import UnreadableError, check_name, files_below, folders_in, link_problem
 from calibrant.data.readers._annotations import Size, csv_rows, parse_annotation, unique_names
-from calibrant.data.readers._boxes import BoxSamples, box
+from calibrant.data.readers._boxes import BoxSamples, parse_box
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     HIDDEN,
@@ -65,22 +65,22 @@ def _splits(root: Path) -> tuple[str, ...]:
 
 
 def _image_folder(root: Path, split: str) -> str | None:
-    """Where the images of a split are, relative to the root."""
+    """The folder of a split's images, relative to the root."""
     for data in _DATA:
         try:
             with os.scandir(root / f"{data}{split}") as entries:
-                first = list(itertools.islice(entries, 1000))  # looked at in many folders that are something else
-            has_classes = any(_WNID.fullmatch(e.name) and e.is_dir() and not _is_tiny(e) for e in first)
+                sample = list(itertools.islice(entries, 1000))  # tried on many folders of other layouts
+            has_classes = any(_WNID.fullmatch(e.name) and e.is_dir() and not _is_tiny(e) for e in sample)
         except OSError:
             continue
-        is_flat = split == "val" and any(e.name.endswith(".JPEG") for e in first)
-        if has_classes or (is_flat and (os.path.isfile(root / _SOLUTION) or _in_kit(root, _TRUTH))):
+        is_flat = split == "val" and any(e.name.endswith(".JPEG") for e in sample)
+        if has_classes or (is_flat and (os.path.isfile(root / _SOLUTION) or _kit_file(root, _TRUTH))):
             return f"{data}{split}"
     return None
 
 
-def _in_kit(root: Path, name: str) -> str | None:
-    """Where a file of the development kit is, relative to the root."""
+def _kit_file(root: Path, name: str) -> str | None:
+    """The path of a file of the development kit, relative to the root."""
     return next((folder + name for folder in _KIT if os.path.isfile(root / (folder + name))), None)
 
 
@@ -161,8 +161,8 @@ def _images(samples: BoxSamples, home: str, solution: dict[str, Solution]) -> It
         name, path = f"{home}/{file}", root / home / file
         if is_hidden(file):
             findings.leave_out(name, HIDDEN)
-        elif os.path.islink(path) and (trouble := link_trouble(path, real_root)):
-            findings.skip(name, trouble)
+        elif os.path.islink(path) and (problem := link_problem(path, real_root)):
+            findings.skip(name, problem)
         elif stem(file) in solution:
             yield name, solution[stem(file)][0]
         else:
@@ -185,7 +185,7 @@ def _kaggle_solution(folder: DataFolder) -> dict[str, Solution]:
 def _kit_solution(folder: DataFolder) -> dict[str, Solution]:
     """The development kit's labels of val, if it is flat: the number of a class per line, the images in order."""
     root = folder.root
-    val, truth, mapping = _image_folder(root, "val"), _in_kit(root, _TRUTH), _in_kit(root, _MAP)
+    val, truth, mapping = _image_folder(root, "val"), _kit_file(root, _TRUTH), _kit_file(root, _MAP)
     if val is None or truth is None or any(map(_WNID.fullmatch, folders_in(root / val))):
         return {}
     if mapping is None and folder.split != "val":
@@ -231,7 +231,7 @@ def _add_annotated(
         if annotation.guessed:
             samples.findings.odd(name, f"annotation that is {LATIN_1}")
         size, objects = annotation.size, list(annotation.objects)
-    boxes = (box(corners, labels.get(key, NO_CLASS)) for key, corners in objects)
+    boxes = (parse_box(corners, labels.get(key, NO_CLASS)) for key, corners in objects)
     if samples.add(name, boxes, label=labels[wnid], size=size, source=str(file or _SOLUTION)):
         for key, _ in objects:
             if key not in labels:
@@ -290,25 +290,25 @@ def _read_train(samples: BoxSamples, labels: dict[str, int]) -> None:
             if path is not None:
                 corners_of[path].append(corners)
         for path, boxes in corners_of.items():
-            samples.add(path, (box(corners, label) for corners in boxes), label=label, source=source)
+            samples.add(path, (parse_box(corners, label) for corners in boxes), label=label, source=source)
 
 
 def _read_val(samples: BoxSamples, labels: dict[str, int]) -> None:
     home, findings = "val/images", samples.findings
     rows_of: dict[str, tuple[list[str], list[list[str]]]] = {}
-    for name, *rest in _fields(samples.folder.lines(_TINY_VAL)):
+    for name, *fields in _fields(samples.folder.lines(_TINY_VAL)):
         path = samples.find(home, name, _TINY_VAL)
         if path is not None:
             wnids, boxes = rows_of.setdefault(path, ([], []))
-            wnids.extend(rest[:1])
-            boxes.append(rest[1:])
+            wnids.extend(fields[:1])
+            boxes.append(fields[1:])
     for path, (wnids, boxes) in rows_of.items():
         if len(set(wnids)) != 1 or wnids[0] not in labels:
             detail = f"{_TINY_VAL} says {', '.join(wnids)}"
             findings.skip(path, "image without one class that wnids.txt lists", detail)
             continue
         label = labels[wnids[0]]
-        samples.add(path, (box(corners, label) for corners in boxes), label=label, source=_TINY_VAL)
+        samples.add(path, (parse_box(corners, label) for corners in boxes), label=label, source=_TINY_VAL)
     for name in samples.listing(home):
         if f"{home}/{name}" not in rows_of:
             findings.skip(f"{home}/{name}", NO_LABEL, f"{_TINY_VAL} does not list it")

@@ -1,7 +1,7 @@
-"""MNIST, Fashion-MNIST and others in its format: four idx files, packed by gzip or not.
+"""MNIST, Fashion-MNIST and others in the same format: four idx files, compressed with gzip or not.
 
-torchvision's reader compares the files with its own list of md5 sums only when it downloads them, and wants them at one
-place; here they may lie anywhere, and what their headers say is checked. Ids are ``train/00017``.
+torchvision's reader verifies the files only when it downloads them, and expects them in one place; here they may lie
+anywhere, and their headers are checked. Ids are ``train/00017``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import UnreadableError, check_growth, open_file
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.sources import ImageArray
 
@@ -33,12 +33,11 @@ _PARTS = {"train": "train", "test": "t10k"}
 
 #: Largest array that is read, in bytes; MNIST's has 47 MB.
 MAX_BYTES = 2**31
-_DEFLATE = 1032  # how many bytes one packed byte can become
 
 
-def _file(home: Path, split: str, what: str) -> Path | None:
-    dimensions = 3 if what == "images" else 1
-    names = (f"{_PARTS[split]}-{what}{dot}idx{dimensions}-ubyte{gz}" for dot in "-." for gz in ("", ".gz"))
+def _file(home: Path, split: str, part: str) -> Path | None:
+    dimensions = 3 if part == "images" else 1
+    names = (f"{_PARTS[split]}-{part}{dot}idx{dimensions}-ubyte{gz}" for dot in "-." for gz in ("", ".gz"))
     return next((home / name for name in names if (home / name).is_file()), None)
 
 
@@ -66,14 +65,14 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
 
     Args:
         folder: The folder of the idx files, or the one above MNIST/raw.
-        classes: Their names; the ten digits if left out, or Fashion-MNIST's if the path speaks of fashion.
+        classes: Their names; the ten digits if left out, or Fashion-MNIST's if the path mentions fashion.
     """
     homes = _homes(folder.root)
     if len(homes) > 1:
         raise ValueError(f"{folder.root}: {' and '.join(map(str, homes))} hold data; give one of them")
     is_fashion = _is_fashion(homes[0])
     names = tuple(classes) if classes is not None else FASHION if is_fashion else DIGITS
-    images, labels = (_file(homes[0], folder.split, what) for what in ("images", "labels"))
+    images, labels = (_file(homes[0], folder.split, part) for part in ("images", "labels"))
     assert images is not None  # _splits saw both
     assert labels is not None
     pixels, values = read_idx(images, 3), read_idx(labels, 1).astype(np.int64)
@@ -89,7 +88,7 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
 
 
 def _is_fashion(home: Path) -> bool:
-    """Whether the path says so: its last part that speaks of MNIST, else any part."""
+    """Whether the path mentions fashion, in its last part that mentions MNIST, else in any part."""
     parts = [part.lower() for part in home.resolve().parts]
     mnist_parts = [part for part in parts if "mnist" in part]
     return "fashion" in mnist_parts[-1] if mnist_parts else any("fashion" in part for part in parts)
@@ -113,10 +112,10 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             length = math.prod(shape)
             if not length:
                 raise UnreadableError(f"{path}: the header announces {shape}, an array without entries")
-            if length > min(MAX_BYTES, size * (_DEFLATE if is_packed else 1)):
+            if length > min(MAX_BYTES, size * (DEFLATE_RATIO if is_packed else 1)):
                 raise UnreadableError(f"{path}: the header announces {shape}, more than {size} bytes can hold")
             check_growth(f"{path}: the array", size, length)
-            data = file.read(length + 1)  # one more, to see whether the file goes on
+            data = file.read(length + 1)  # one more, to detect trailing bytes
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableError(f"{path}: the file is truncated or broken ({error})") from error
     if len(data) != length:

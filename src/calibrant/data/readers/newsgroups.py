@@ -1,7 +1,7 @@
-"""20 Newsgroups: sorted by date, ``20news-bydate-{train,test}/<group>/<document>``, or as it first came.
+"""20 Newsgroups: sorted by date, ``20news-bydate-{train,test}/<group>/<document>``, or the original collection.
 
-The original collection is one folder of 19,997 messages, ``20_newsgroups/<group>/<document>``: its split is ``all``, of
-which a recipe cuts the test set with ``test_share``.
+The original collection is one folder of 19,997 messages, ``20_newsgroups/<group>/<document>``: its only split is
+``all``, from which a recipe cuts the test set with ``test_share``.
 
 Every file is checked when the data set is opened, and read again on demand. Files that are not UTF-8 (read as latin-1),
 have carriage returns or are empty are kept and reported.
@@ -9,14 +9,12 @@ have carriage returns or are empty are kept and reported.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import decode, folders_in, read_bytes
 from calibrant.data.readers._folder import LATIN_1, DataFolder, reader, reason
@@ -44,8 +42,8 @@ def strip_parts(text: str, remove: Collection[Part]) -> str:
         text = text.partition("\n\n")[2]
     if "footers" in remove:
         lines = text.strip().split("\n")
-        last = next((i for i in range(len(lines) - 1, 0, -1) if not lines[i].strip().strip("-")), 0)
-        text = "\n".join(lines[:last]) if last else text
+        end = next((i for i in range(len(lines) - 1, 0, -1) if not lines[i].strip().strip("-")), 0)
+        text = "\n".join(lines[:end]) if end else text
     if "quotes" in remove:
         text = "\n".join(line for line in text.split("\n") if not _QUOTE.search(line))
     return text
@@ -59,10 +57,6 @@ class _Messages(TextFiles):
 
     def __getitem__(self, index: int) -> str:
         return strip_parts(super().__getitem__(index), self.remove)
-
-    def take(self, indices: Integers) -> _Messages:
-        """Some of the samples, in the order of ``indices``."""
-        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))
 
 
 def _splits(root: Path) -> tuple[str, ...]:

@@ -6,9 +6,9 @@
     bbox_labels_600_hierarchy.json                             the tree of classes
 
 The tables lie beside the folders, or in annotations, csv_folder or metadata. Labels follow the class descriptions.
-Departures from other layouts: images without a box of the classes asked for are left out, since most images of Open
-Images were never annotated, and so are boxes of images that are not there, since most users hold a part. torchvision
-has no reader for it.
+Departures from other layouts: images without a box of the requested classes are left out, since most images of Open
+Images were never annotated, and so are boxes of absent images, since most users have only a part. torchvision has no
+reader for it.
 
 [ALS] A.2 takes the leaf classes, merges confusing ones and caps the objects per class.
 """
@@ -31,10 +31,10 @@ import numpy as np
 
 from calibrant._validation import check_integer
 from calibrant.data.dataset import NO_CLASS, Dataset, Findings
-from calibrant.data.files import UnreadableError, inside, open_file
+from calibrant.data.files import UnreadableError, open_file, path_inside
 from calibrant.data.readers._annotations import csv_rows, read_json, unique_names
-from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, box, class_labels
-from calibrant.data.readers._folder import ONE_STEM, DataFolder, joined, reader, stem
+from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, class_labels, parse_box
+from calibrant.data.readers._folder import ONE_STEM, DataFolder, join_path, reader, stem
 
 _SPLITS = ("train", "validation", "test")
 _FOLDERS = ("", "annotations", "csv_folder", "metadata")
@@ -49,13 +49,13 @@ def _splits(root: Path) -> tuple[str, ...]:
 
 
 def _table(root: Path, *endings: str) -> str | None:
-    """The first file whose name ends so, in the folders where tables lie, relative to the root."""
+    """The first file with one of the endings, in the folders that may hold tables, relative to the root."""
     for ending in endings:
         for folder in _FOLDERS:
             path = root / folder
             names = sorted(f for f in os.listdir(path) if f.endswith(ending)) if os.path.isdir(path) else []
             if names:
-                return joined(folder, names[0])
+                return join_path(folder, names[0])
     return None
 
 
@@ -96,7 +96,7 @@ def open_images(
     classes, labels = class_labels(leaves.values(), None, merge, root)
     # Boxes of a class in `names` but not here are dropped; None is what class_labels says of dropped ones.
     label_of = {key: labels[name] for key, name in leaves.items()} | dict.fromkeys(parents & set(names))
-    table = inside(root, _table(root, f"{split}-annotations-bbox.csv") or "")  # _splits found it
+    table = path_inside(root, _table(root, f"{split}-annotations-bbox.csv") or "")  # _splits found it
     images = tuple(samples.listing(split))
     rows = _read_table(table, _by_stem(split, images, findings), label_of, findings)
     ends = np.cumsum(rows.counts(len(images)))
@@ -104,14 +104,14 @@ def open_images(
     for i, name in enumerate(images):
         path, indices = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
         if i in rows.broken:
-            findings.skip(path, rows.broken[i].what, f"{rows.broken[i]}, in {table.name}")
+            findings.skip(path, rows.broken[i].finding, f"{rows.broken[i]}, in {table.name}")
         elif len(indices):
             samples.add(path, rows.boxes(indices), normalised=True, source=table.name)
         else:
             findings.leave_out(path, "image without a box of the classes asked for")
     data = samples.dataset("open-images", classes)
-    data = data if cap is None else _capped(data, cap, seed, findings)
-    return data if cap_objects is None else _with_capped_objects(data, cap_objects, seed)
+    data = data if cap is None else _cap_images(data, cap, seed, findings)
+    return data if cap_objects is None else _cap_objects(data, cap_objects, seed)
 
 
 @dataclass
@@ -139,9 +139,9 @@ def _read_table(
     rows = _BoxColumns()
     table = _csv(path)
     header = next(table, [])
-    missing = [name for name in _COLUMNS if name not in header]
-    if missing:
-        raise UnreadableError(f"{path}: the file's first line has no column {missing[0]}")
+    absent = [name for name in _COLUMNS if name not in header]
+    if absent:
+        raise UnreadableError(f"{path}: the file's first line has no column {absent[0]}")
     image_at, label_at, *corners_at = (header.index(name) for name in _COLUMNS)
     group_at = header.index("IsGroupOf") if "IsGroupOf" in header else None
     for row in table:
@@ -157,7 +157,7 @@ def _read_table(
             findings.leave_out(row[image_at], "box of a class above others, or of a dropped class")
         else:
             try:
-                corners = box([row[i] for i in corners_at])[:4]
+                corners = parse_box([row[i] for i in corners_at])[:4]
                 if max(corners) > _BEYOND:
                     detail = f"{max(corners):g} is beyond 1, the full width or height"
                     raise SampleError("box that is not normalised", detail)
@@ -189,7 +189,7 @@ def _class_names(root: Path) -> dict[str, str]:
     name = _table(root, "class-descriptions-boxable.csv", "class-descriptions.csv")
     if name is None:
         raise ValueError(f"{root}: there is no class-descriptions-boxable.csv, which names the classes")
-    path = inside(root, name)
+    path = path_inside(root, name)
     names: dict[str, str] = {}
     for row in _csv(path):
         if row[0] == "LabelName":
@@ -207,7 +207,7 @@ def _parents(root: Path) -> set[str]:
         raise ValueError(
             f"{root}: leaf_only needs bbox_labels_600_hierarchy.json, which is not there; leaf_only=False reads all"
         )
-    path = inside(root, name)
+    path = path_inside(root, name)
     parents, nodes = set(), [read_json(path)]
     while nodes:
         node = nodes.pop()
@@ -224,13 +224,13 @@ def _by_stem(split: str, images: tuple[str, ...], findings: Findings) -> dict[st
     """The index of each image by its id in the tables, its file's stem; folders do not count."""
     indices: dict[str, int] = {}
     for i, name in enumerate(images):
-        first = indices.setdefault(stem(name.rpartition("/")[2]), i)
-        if first != i:
-            findings.odd(f"{split}/{images[first]}, {split}/{name}", ONE_STEM)
+        index = indices.setdefault(stem(name.rpartition("/")[2]), i)
+        if index != i:
+            findings.odd(f"{split}/{images[index]}, {split}/{name}", ONE_STEM)
     return indices
 
 
-def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
+def _cap_images(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
     """At most ``cap`` images of each class: those whose ids hash lowest."""
     hashes = [_hash(seed, name) for name in data.ids]
     counts: Counter[int] = Counter()
@@ -244,18 +244,18 @@ def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
     return data.take(is_kept, report=findings.report())
 
 
-def _with_capped_objects(data: Dataset, cap: int, seed: int) -> Dataset:
+def _cap_objects(data: Dataset, cap: int, seed: int) -> Dataset:
     """At most ``cap`` boxes of each class keep it: those whose ids hash lowest."""
     boxes = data.boxes
-    if boxes is None or boxes.labels is None:
+    if boxes is None:
         return data
     number = np.arange(len(boxes.labels)) - boxes.offsets[boxes.owners]  # of the box among those of its image
     counted = np.flatnonzero((boxes.labels >= 0) & ~boxes.crowd & (boxes.areas > 0))
     ranks = np.array([_hash(seed, f"{data.ids[boxes.owners[j]]}#{number[j]}") for j in counted], dtype="S8")
     order = counted[np.lexsort((ranks, boxes.labels[counted]))]  # by class, and by hash within
-    first = np.searchsorted(boxes.labels[order], boxes.labels[order])  # where the class of each begins
+    class_start = np.searchsorted(boxes.labels[order], boxes.labels[order])  # where the class of each begins
     labels = boxes.labels.copy()
-    labels[order[np.arange(len(order)) - first >= cap]] = NO_CLASS
+    labels[order[np.arange(len(order)) - class_start >= cap]] = NO_CLASS
     return data.replace(boxes=dataclasses.replace(boxes, labels=labels))
 
 

@@ -1,18 +1,18 @@
 """Label masks in files, and the layouts of street scenes that have them: CamVid and Cityscapes.
 
-CamVid, as SegNet's tutorial lays it out or as it was published:
+CamVid, in the layout of SegNet's tutorial or as published:
 
     {train,val,test}  {train,val,test}annot  {train,val,test}.txt       11 classes, 11 is void
     701_StillsRaw_full/*.png  LabeledApproved_full/*_L.png  label_colors.txt      32 colours, one split, "all"
 
 A line of ``train.txt`` names an image and its mask, under any prefix (``/SegNet/CamVid/train/x.png``): the last two
-parts of each name count. Without a list, masks go with the images of the same stem. The 32 classes of the original are
-grouped into SegNet's 11; what is in none of them is void.
+parts of each name count. Without a list, each image has the mask of the same stem. The 32 original
+classes are grouped into SegNet's 11; all others are void.
 
 Cityscapes: ``leftImg8bit/<split>/<city>/*_leftImg8bit.png`` and ``gtFine/<split>/<city>/*_gtFine_labelIds.png``. The
-official ids are mapped to the 19 training classes when a mask is read; masks that are there as ``labelTrainIds``
-already are taken as they are. torchvision's reader gives the official ids unmapped. The official masks of the test
-split are withheld: every pixel in them is ignored.
+official ids are mapped to the 19 training classes when a mask is read; masks stored as ``labelTrainIds`` are used
+unchanged. torchvision's reader gives the official ids unmapped. The official masks of the
+test split are withheld: every pixel in them is ignored.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.data.boxes import Integers
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, inside, opened_image
-from calibrant.data.readers._annotations import count
+from calibrant.data.files import UnreadableError, open_image, path_inside
+from calibrant.data.readers._annotations import parse_count
 from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, DataFolder, reader, reason, stem
 from calibrant.data.sources import ImageFiles
 
@@ -55,14 +54,10 @@ class MaskFiles(ImageFiles):
     mode: str | None = None
     meaning: NDArray[np.int16] = field(default_factory=lambda: np.arange(256, dtype=np.int16))
 
-    def take(self, indices: Integers) -> MaskFiles:
-        """Some of the samples, in the order of ``indices``."""
-        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))
-
     def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
         """The mask; there is no smaller decoding of labels."""
         path = self.path(index)
-        with opened_image(path, self.max_pixels) as image:
+        with open_image(path, self.max_pixels) as image:
             image.load()
             return Image.fromarray(self.labels(image, path))
 
@@ -72,8 +67,8 @@ class MaskFiles(ImageFiles):
             raise UnreadableError(f"{path}: a mask of 8-bit labels (mode L or P) is expected, got {image.mode}")
         stored = np.asarray(image)
         labels = self.meaning[stored]
-        if (wrong := labels < 0).any():
-            raise UnreadableError(f"{path}: the mask holds the value {stored[wrong][0]}, which is not a label")
+        if (is_unknown := labels < 0).any():
+            raise UnreadableError(f"{path}: the mask holds the value {stored[is_unknown][0]}, which is not a label")
         return labels.astype(np.uint8)
 
 
@@ -97,8 +92,8 @@ class ColourMaskFiles(MaskFiles):
         for start in range(0, len(flat), _PIXELS):
             codes = flat[start : start + _PIXELS].astype(np.int64) @ np.array([65536, 256, 1])
             rows = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
-            if (wrong := self.colours[rows] != codes).any():
-                colour = tuple(int(codes[wrong][0]).to_bytes(3, "big"))
+            if (is_unknown := self.colours[rows] != codes).any():
+                colour = tuple(int(codes[is_unknown][0]).to_bytes(3, "big"))
                 raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is not a label")
             labels.reshape(-1)[start : start + _PIXELS] = self.meaning[rows]
         return labels
@@ -129,7 +124,7 @@ def mask_dataset(
     mask_of: dict[str, str] = {}
     for image, mask in pairs:
         try:
-            paths = inside(root, image), inside(root, mask)
+            paths = path_inside(root, image), path_inside(root, mask)
         except ValueError as error:
             findings.skip(image, NAME_OUT, str(error).rstrip("."))
             continue
@@ -154,7 +149,7 @@ def mask_dataset(
 
 
 def _fits(folder: DataFolder, image: str, mask: MaskFiles) -> bool:
-    """Whether a mask can be read and has the size of its image; looked at only with ``on_error="skip"``."""
+    """Whether a mask can be read and has the size of its image; checked only with ``on_error="skip"``."""
     if folder.findings.on_error == "raise":
         return True
     try:
@@ -168,7 +163,7 @@ def _fits(folder: DataFolder, image: str, mask: MaskFiles) -> bool:
     return True
 
 
-#: The classes of CamVid, and those of the original that each takes in.
+#: The classes of CamVid, and the original classes that each comprises.
 CAMVID = {
     "Sky": ("Sky",),
     "Building": ("Building", "Archway", "Bridge", "Tunnel", "Wall"),
@@ -220,7 +215,7 @@ def _colour_masks(folder: DataFolder) -> ColourMaskFiles:
         if not name:
             continue
         try:
-            red, green, blue = bytes(map(count, colour))  # each from 0 to 255
+            red, green, blue = bytes(map(parse_count, colour))  # each from 0 to 255
             meaning[65536 * red + 256 * green + blue] = labels[name]
         except (ValueError, KeyError) as error:
             raise UnreadableError(f"{path}: line {number} is not a colour and one of CamVid's 32 classes") from error
@@ -238,8 +233,8 @@ def _pairs_in_list(folder: DataFolder, source: str) -> Iterator[tuple[str, str]]
             image, mask = ("/".join(PurePosixPath(name.replace("\\", "/")).parts[-2:]) for name in names)
             yield image, mask
         elif names:
-            what = "a line should name an image and a mask"
-            folder.findings.skip(f"{source} line {number}", what, f"{len(names)} names")
+            finding = "a line should name an image and a mask"
+            folder.findings.skip(f"{source} line {number}", finding, f"{len(names)} names")
 
 
 def _pairs_by_stem(folder: DataFolder, images: str, masks: str, ending: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""PASCAL VOC, and sets in its form: one XML file of boxes per image, and VOC's label masks.
+"""PASCAL VOC, and data sets in the same format: one XML file of boxes per image, and VOC's label masks.
 
     Annotations/**/*.xml  JPEGImages/**  ImageSets/Main/<split>.txt     without ImageSets one split, "all"
     *.xml and images in one folder                                      one split, "all"
@@ -7,12 +7,11 @@
 Labels of boxes follow the sorted names over all annotations of the folder, so that they agree between splits; VOC's own
 20 if the names are among them and the set says that it is VOC: by its folder's name, by <folder>, or by having all 20.
 
-An annotation's image is the one of its own stem (Annotations/sub/a.xml: JPEGImages/sub/a.jpg); if there is none, the
-one that <filename> names, unless that has an annotation of its own; <path> is somebody else's disk. Images without an
-annotation are left out and counted: where there are lists, in the split that lists them, and those in no list in every
-split.
+An annotation's image is the one with its stem (Annotations/sub/a.xml: JPEGImages/sub/a.jpg), or else the one that
+<filename> names, unless that has its own annotation; <path> is ignored, since it refers to the annotator's disk. Images
+without an annotation are left out and counted: those in a list with its split, those in no list with every split.
 
-A mask is a palette image whose indices are the labels: 0 background, 1..20 the classes, 255 (the rim) ignored. With
+A mask is a palette image whose indices are the labels: 0 background, 1..20 the classes; 255 (the rim) is ignored. With
 SBD there is a split ``"train_aug"`` of 10,582 images: by ``SegmentationClassAug`` and ``train_aug.txt``, or by SBD's
 own files (the Semantic Boundaries Dataset: masks of 11,355 more of VOC's images, in MATLAB files), from which the list
 follows: the images of SBD's two lists and of VOC's ``train``, without VOC's ``val``. Where both have a mask, VOC's own
@@ -20,12 +19,11 @@ is taken. SBD is looked for inside the VOC folder, as ``SBD`` or as its archive 
 
     cls/<stem>.mat   train.txt   val.txt
 
-torchvision's readers know only VOC's own years, and check neither names nor values.
+torchvision's readers support only the official years of VOC, and check neither names nor values.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -36,18 +34,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.data.boxes import Integers
 from calibrant.data.dataset import ALIKE, Dataset, Findings, group_similar
 from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.readers._annotations import Annotation, parse_annotation
-from calibrant.data.readers._boxes import BoxSamples, box, class_labels, rename_classes
+from calibrant.data.readers._boxes import BoxSamples, class_labels, parse_box, rename_classes
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     LATIN_1,
     ONE_STEM,
     TWICE,
     DataFolder,
-    joined,
+    join_path,
     reader,
     reason,
     stem,
@@ -106,7 +103,7 @@ def _lists(root: Path) -> tuple[str, ...]:
 def voc(
     folder: DataFolder, *, classes: Sequence[str] | None = None, rename: Mapping[str, str] | None = None
 ) -> Dataset:
-    """Read a set in VOC's form; an image's class is that of its largest box.
+    """Read a data set in VOC's format; an image's class is that of its largest box.
 
     Args:
         folder: With Annotations, or with XML files and images; a split is a list in ImageSets/Main, or ``"all"``.
@@ -116,7 +113,7 @@ def voc(
     """
     root, findings, samples = folder.root, folder.findings, BoxSamples(folder)
     xml_folder, image_folder = ("Annotations", "JPEGImages") if (root / "Annotations").is_dir() else ("", "")
-    files = {stem(name): joined(xml_folder, name) for name in folder.files(xml_folder, _XML)}
+    files = {stem(name): join_path(xml_folder, name) for name in folder.files(xml_folder, _XML)}
     annotations = {key: _parse(root / file) for key, file in files.items()}
     sources: dict[str, list[str]] = {}  # the files in which each name occurs, once per box
     for key, annotation in annotations.items():
@@ -139,7 +136,7 @@ def voc(
         image = images.of(key, annotation.filename)
         if image is not None:
             objects = [(labels[name], corners) for name, corners in annotation.objects]
-            samples.add_labelled(image, objects, box, size=annotation.size, source=files[key])
+            samples.add_labelled(image, objects, parse_box, size=annotation.size, source=files[key])
     images.report_others(annotations)
     return samples.dataset(folder.name, classes)
 
@@ -161,9 +158,9 @@ def _parse(path: Path) -> Annotation | Exception:
 def _stems_in_list(folder: DataFolder, split: str, stems: Container[str]) -> Iterator[str]:
     """The stems in a list, with or without the image's suffix; unknown ones as they are written."""
     for line in filter(str.strip, folder.lines(f"{_LISTS}/{split}.txt")):
-        written = line.strip(), line.split()[0]  # a second column is about a class
-        images = (stem(name) for name in written if os.path.splitext(name)[1].lower() in SUFFIXES)
-        yield next((name for name in (*written, *images) if name in stems), written[1])
+        names = line.strip(), line.split()[0]  # a second column is about a class
+        images = (stem(name) for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
+        yield next((name for name in (*names, *images) if name in stems), names[1])
 
 
 def _stems_of_split(folder: DataFolder, files: Mapping[str, str]) -> Iterator[str]:
@@ -173,11 +170,11 @@ def _stems_of_split(folder: DataFolder, files: Mapping[str, str]) -> Iterator[st
         return
     stems = set()
     for name in _stems_in_list(folder, folder.split, files):
-        where = f"{_LISTS}/{folder.split}.txt, {name[:200]!r}"
+        location = f"{_LISTS}/{folder.split}.txt, {name[:200]!r}"
         if name not in files:
-            folder.findings.skip(where, "listed image without an annotation")
+            folder.findings.skip(location, "listed image without an annotation")
         elif name in stems:
-            folder.findings.skip(where, TWICE)
+            folder.findings.skip(location, TWICE)
         else:
             stems.add(name)
             yield name
@@ -200,12 +197,12 @@ class _Images:
         if names:
             matches = [name for name in names if filename in (name, name.rpartition("/")[2])]
             if len(names) > 1:
-                findings.odd(", ".join(joined(self.folder, name) for name in names), ONE_STEM)
+                findings.odd(", ".join(join_path(self.folder, name) for name in names), ONE_STEM)
             if is_listed and not matches:
                 findings.odd(source, _OTHER_IMAGE)
             elif not matches and filename not in ("", key, key.rpartition("/")[2]):
                 findings.odd(source, _NO_IMAGE)
-            return joined(self.folder, (matches or names)[0])
+            return join_path(self.folder, (matches or names)[0])
         if is_listed and stem(filename) in self.files:
             findings.skip(source, TWICE, f"{filename!r} has an annotation of its own")
             return None
@@ -220,24 +217,24 @@ class _Images:
         folder = self.samples.folder
         if self.folder:
             stems |= {name for split in _lists(folder.root) for name in _stems_in_list(folder, split, self.by_stem)}
-        names = {joined(self.folder, name) for key in self.by_stem.keys() & stems for name in self.by_stem[key]}
-        self.samples.leave_out_others(self.folder, names)
+        names = {join_path(self.folder, name) for key in self.by_stem.keys() & stems for name in self.by_stem[key]}
+        self.samples.leave_out_unannotated(self.folder, names)
 
 
 def _report_names(findings: Findings, sources: Mapping[str, list[str]], new_names: Mapping[str, str]) -> None:
     """Report names that look like typos: nearly the same as another, or of a single box."""
     files: dict[str, list[str]] = {}
-    for name, where in sources.items():
-        files.setdefault(new_names[name], []).extend(where)
+    for name, paths in sources.items():
+        files.setdefault(new_names[name], []).extend(paths)
     files.pop("", None)
     for group in group_similar(files):
         usual, *variants = sorted(group, key=lambda name: -len(files[name]))
         for name in variants:
-            some = ", ".join(dict.fromkeys(files[name][:3]))
-            findings.odd(f"{name!r} ({len(files[name])}) beside {usual!r} ({len(files[usual])}), in {some}", ALIKE)
-    for name, where in files.items():
-        if len(where) == 1:
-            findings.odd(f"{name!r} in {where[0]}", "class with a single box")
+            examples = ", ".join(dict.fromkeys(files[name][:3]))
+            findings.odd(f"{name!r} ({len(files[name])}) beside {usual!r} ({len(files[usual])}), in {examples}", ALIKE)
+    for name, paths in files.items():
+        if len(paths) == 1:
+            findings.odd(f"{name!r} in {paths[0]}", "class with a single box")
 
 
 _MASK_SPLITS = ("train", "val", "trainval", "test")
@@ -281,13 +278,13 @@ def _mask_pairs(folder: DataFolder) -> Iterator[tuple[str, str]]:
     sbd = _sbd_folder(folder.root) if is_augmented else None
     source = f"{_MASK_LISTS}/{folder.split}.txt"
     if is_augmented and sbd is not None and not (folder.root / source).is_file():
-        for name in _augmented_stems(folder, sbd, _MASK_LISTS):
-            yield f"JPEGImages/{name}.jpg", _mask_of(folder.root, name, sbd)
+        for name in _augmented_stems(folder, sbd):
+            yield f"JPEGImages/{name}.jpg", _mask_file(folder.root, name, sbd)
         return
     for line in folder.lines(source):
         names = [name.lstrip("/") for name in line.split()]
         if len(names) == 1:
-            mask = _mask_of(folder.root, names[0], sbd) if is_augmented else f"SegmentationClass/{names[0]}.png"
+            mask = _mask_file(folder.root, names[0], sbd) if is_augmented else f"SegmentationClass/{names[0]}.png"
             yield f"JPEGImages/{names[0]}.jpg", mask
         elif names:
             yield names[0], names[1]
@@ -301,33 +298,29 @@ def _sbd_folder(root: Path) -> str | None:
     return None
 
 
-def _augmented_stems(folder: DataFolder, sbd: str, lists: str) -> list[str]:
+def _augmented_stems(folder: DataFolder, sbd: str) -> list[str]:
     """VOC's training images, then those of SBD that are in neither of VOC's lists."""
-    train, val = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
+    train, val = (_stems(folder, f"{_MASK_LISTS}/{split}.txt") for split in ("train", "val"))
     sbd_stems = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
     voc_stems = {*train, *val}
-    return [*train, *(stem for stem in sbd_stems if stem not in voc_stems)]
+    return [*train, *(name for name in sbd_stems if name not in voc_stems)]
 
 
 def _stems(folder: DataFolder, source: str) -> list[str]:
     return [line.split()[0] for line in folder.lines(source) if line.strip()]
 
 
-def _mask_of(root: Path, stem: str, sbd: str | None) -> str:
-    """The file of a mask: in the augmented folder, in VOC's, or in SBD's."""
-    for name in (f"SegmentationClassAug/{stem}.png", f"SegmentationClass/{stem}.png"):
-        if sbd is None or os.path.isfile(root / name):
-            return name
-    return f"{sbd}/cls/{stem}.mat"
+def _mask_file(root: Path, name: str, sbd: str | None) -> str:
+    """The mask of an image: in the augmented folder, in VOC's, or in SBD's."""
+    for path in (f"SegmentationClassAug/{name}.png", f"SegmentationClass/{name}.png"):
+        if sbd is None or os.path.isfile(root / path):
+            return path
+    return f"{sbd}/cls/{name}.mat"
 
 
 @dataclass(frozen=True, eq=False)
 class SbdMaskFiles(MaskFiles):
     """Masks in image files and in SBD's MATLAB files."""
-
-    def take(self, indices: Integers) -> SbdMaskFiles:
-        """Some of the samples, in the order of ``indices``."""
-        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))
 
     def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
         """The mask."""

@@ -1,4 +1,5 @@
 """The formats of predictions, one module each: ``open_file(path, options)`` and ``save(store, path)``.
 
-`arrays` has what ``.npz``, ``.npy`` and ``.safetensors`` share, `tables` what CSV, JSON lines, Parquet and frames do.
+`arrays` has the shared parts of ``.npz``, ``.npy`` and ``.safetensors``, `tables` those of CSV, JSON lines, Parquet
+and frames.
 """

@@ -1,7 +1,7 @@
 """Files of named arrays, ``.npz``, ``.npy`` and ``.safetensors``: where the bytes lie, how they are read and written.
 
-Rows are read into memory of their own rather than mapped: as fast, and what has been read does not stay resident. Where
-a checksum is known, it is computed on the way, and compared before the last rows are given out.
+Rows are read into new memory rather than mapped: this is as fast, and rows that were read do not stay resident. A known
+checksum is computed on the way, and compared before the last rows are returned.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class ArrayReader(Reader):
             if array.shape != expected and not (columns.one_column and name == schema.holds):
                 hint = ""
                 if array.shape[:1] == expected[:1] and len(array.shape) == len(expected) + 1:
-                    first = next(array.blocks(min(array.shape[0], LOOKED_AT)))
-                    hint = shape_hint(first, (len(first), *expected[1:]))
+                    block = next(array.blocks(min(array.shape[0], LOOKED_AT)))
+                    hint = shape_hint(block, (len(block), *expected[1:]))
                 actual = f"{list(array.shape)}{hint}"
                 raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {actual}")
 

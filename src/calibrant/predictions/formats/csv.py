@@ -1,12 +1,12 @@
 """CSV: text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
 
-A header line without commas may have semicolons or tabs instead; beside semicolons numbers may have decimal commas, as
-spreadsheets write them where that is the custom.
+A header line without commas may have semicolons or tabs instead; with semicolons, numbers may have decimal commas, as
+spreadsheets write them in some countries.
 
-Written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers so that they read back as
+Files are written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers are read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
-a pass over the file, made when it is first needed. Labels are what those of the first block are, unless the names of
-classes leave it open: then all labels decide, in the same pass.
+a pass over the file when it is first needed. The first block decides the type of labels, unless the class names leave
+it open: then all labels decide, in the same pass.
 
 The header line, and the line behind an error of Arrow's reader, are read by Python's: `csv_text`.
 """
@@ -29,7 +29,7 @@ import pyarrow.csv as pacsv
 from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.class_columns import are_digits, codes_of_columns
+from calibrant.predictions.class_columns import are_unsigned, codes_of_columns
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, Store
 from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
@@ -62,7 +62,7 @@ class CsvReader(Reader):
         self.raw = dict(zip(self.header, header, strict=True))
         self.types: dict[str, Any] = {}
         self.decoder = LabelDecoder()
-        self.labels: LabelValues | None = None  # the different ones, if they were looked at
+        self.labels: LabelValues | None = None  # the different ones, once collected
 
     def rows(self) -> int:
         """The number of samples, counted."""
@@ -101,11 +101,11 @@ class CsvReader(Reader):
         """What the labels of the first block are."""
         column = self.columns.sources("labels")[0]
         batches = self._batches({column: pa.string()})
-        first = next(batches, None)
+        batch = next(batches, None)
         batches.close()
-        if first is None or _all_match(first.column(column), WHOLE):
+        if batch is None or _all_match(batch.column(column), WHOLE):
             return pa.int64()
-        return pa.float64() if _all_match(first.column(column), WHOLE_FLOAT) else pa.string()
+        return pa.float64() if _all_match(batch.column(column), WHOLE_FLOAT) else pa.string()
 
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
@@ -244,8 +244,8 @@ class _Survey:
 
 def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
     """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
-    for side, other, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
-        if side.all_numbers and not other.any_numbers:
+    for side, opposite, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
+        if side.all_numbers and not opposite.any_numbers:
             raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
     if predicted.all_whole and labels.all_whole:
         return pa.int64()
@@ -253,7 +253,7 @@ def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
 
 
 def _is_whole_or_text(name: str) -> bool:
-    """Whether a column may be whole numbers or text, and every row must be looked at to know."""
+    """Whether a column may be whole numbers or text, which only all rows can tell."""
     return name in ("ids", PREDICTED, ACTUAL) or name.startswith(GROUP)
 
 
@@ -272,15 +272,15 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
 
-def _field_error(column: str, kind: Any, text: str, where: str, file: DataFile) -> ValueError:
+def _field_error(column: str, kind: Any, text: str, location: str, file: DataFile) -> ValueError:
     if not text.strip():
-        return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', where.removeprefix(' in '))}")
+        return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', location.removeprefix(' in '))}")
     expected = EXPECTED.get(kind, "text in UTF-8")
     if kind == pa.float64() and text.rstrip().endswith("%"):
-        where += " (percentages? leave out the % and divide by 100)"
+        location += " (percentages? leave out the % and divide by 100)"
     if kind == pa.float64() and is_decimal_comma(text):
-        where += " (a decimal comma? write 0.5, or separate columns by semicolons)"
-    return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{where}")
+        location += " (a decimal comma? write 0.5, or separate columns by semicolons)"
+    return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
 
 def save(store: Store, path: Path) -> None:
@@ -311,9 +311,9 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
         return [schema.holds]
     if schema.class_names is None:
         return [f"{schema.holds}_{j}" for j in range(schema.num_classes)]
-    if are_digits(schema.class_names):
+    if are_unsigned(schema.class_names):
         numbers = [number_of(name) or 0 for name in schema.class_names]
-        if any(number >= other for number, other in itertools.pairwise(numbers)):
+        if any(number >= following for number, following in itertools.pairwise(numbers)):
             count = len(numbers)
             order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
             raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")

@@ -80,7 +80,7 @@ def _decimal_point(text: str, delimiter: str) -> str:
 
 def _check_start(handle: IO[bytes], name: str, size: int) -> None:
     """Refuse a gzip file of ``size`` bytes whose first megabytes become far too large."""
-    if size * 1032 <= paths.LEAST:  # deflate cannot compress better
+    if size * paths.DEFLATE_RATIO <= paths.LEAST:
         return
     handle.seek(0)
     data, count = handle.read(SAMPLE), 0

@@ -98,25 +98,25 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     """Read the first line and find our columns."""
     with open_first(path) as (file, _):
         pass
-    first = next(_read_lines(file), None)
-    if first is None:
+    line = next(_read_lines(file), None)
+    if line is None:
         raise ValueError(f"{path}: no line holds an object")
-    columns = match_columns(list(first.fields), options, str(path), table=True)
+    columns = match_columns(list(line.fields), options, str(path), table=True)
     kinds = {}
     for name in columns.columns:
         for column in columns.sources(name):
-            kinds[column] = _kind(name, columns, first, column)
+            kinds[column] = _kind(name, columns, line, column)
     sources = columns.sources(columns.holds)
     shape: tuple[int, ...] = (1, len(sources))
     if columns.is_single:
-        shape = (1, len(first.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
+        shape = (1, len(line.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 
-def _kind(name: str, columns: ColumnMap, first: JsonLine, column: str) -> str:
+def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:
     """What a column holds, by its role and by the first line."""
-    value = _plain(first.fields[column])
+    value = _plain(line.fields[column])
     if name == columns.holds:
         return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
     if name == "objectness" or (name == "correct" and not columns.compared):

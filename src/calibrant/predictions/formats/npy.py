@@ -39,7 +39,7 @@ from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
 CHECKSUMS = "checksums"
 MISMATCH = "the file is damaged, or of another set than the checksums beside it, which may be about to be replaced"
 MOST_FILES = 500  # of a set: each is open until all are written
-LOCK_SECONDS = 10  # to wait for somebody else's renames
+LOCK_SECONDS = 10  # to wait for the renames of another process
 
 
 def open_file(path: Path, options: OpenOptions) -> ArrayReader:
@@ -54,9 +54,9 @@ def open_file(path: Path, options: OpenOptions) -> ArrayReader:
     start = path.stem.removesuffix(ending)
     names = _list_set(path, start, options.listings)
     sums = _read_checksums(path, start) if CHECKSUMS in names else {}
-    missing = next((name for name in sums if name not in names), None)
-    if missing is not None:
-        raise ValueError(f"{path}: {shorten(start + missing)}.npy is missing, which was written with it")
+    absent = next((name for name in sums if name not in names), None)
+    if absent is not None:
+        raise ValueError(f"{path}: {shorten(start + absent)}.npy is missing, which was written with it")
 
     def array_of(name: str) -> StoredArray:
         return _stored_array(path.with_name(f"{start}{name}.npy"), sums.get(name))
@@ -126,7 +126,7 @@ def save(store: Store, path: Path) -> None:
         aside = asides.enter_context(written_aside(path.with_name(f"{start}{CHECKSUMS}.npy")))
         with aside.open("wb") as handle:
             write_array(handle, np.array(lines))
-        with _locked(path.parent):
+        with _lock(path.parent):
             asides.close()
 
 
@@ -142,8 +142,8 @@ class _SummedFile:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep others who write a set of files here from renaming theirs meanwhile, where the file system has locks."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from renaming a set of files here meanwhile, if the file system has locks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         until = time.monotonic() + LOCK_SECONDS
@@ -160,10 +160,10 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _refuse_leftovers(path: Path, start: str, written: set[str]) -> None:
+def _refuse_leftovers(path: Path, start: str, names: set[str]) -> None:
     """A file of an earlier set would be read as part of this one."""
     reserved = {alias for aliases in SINGLE.values() for alias in aliases} | set(FILE_FACTS)
     for entry in sorted(os.listdir(path.parent)) if path.parent.is_dir() else ():
         name = entry.removesuffix(".npy").removeprefix(start)
-        if entry == f"{start}{name}.npy" and name not in written and (name in reserved or name.startswith(GROUP)):
+        if entry == f"{start}{name}.npy" and name not in names and (name in reserved or name.startswith(GROUP)):
             raise ValueError(f"{path}: {entry} is there already and would be read as part of it: remove it first")

@@ -29,9 +29,8 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.paths import DataFile, check_expansion, open_first
+from calibrant.predictions.paths import DEFLATE_RATIO, DataFile, check_expansion, open_first
 
-DEFLATE_RATIO = 1032  # deflate cannot compress better than this
 MOST_DIRECTORY = 1 << 23  # bytes
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -85,11 +84,11 @@ def _count_members(handle: IO[bytes], file: DataFile) -> int:
 
 def _find_starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -> dict[str, int]:
     """Where the bytes of each member start; its own header must say what the directory says, and none may overlap."""
-    starts, end, last = {}, 0, ""
+    starts, end, previous = {}, 0, ""
     for info in sorted(members, key=lambda info: info.header_offset):
         name = shorten(info.filename)
         if info.header_offset < end:
-            raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {last}")
+            raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {previous}")
         handle.seek(info.header_offset)
         head = handle.read(_LOCAL.size)
         if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
@@ -102,9 +101,9 @@ def _find_starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInf
         if (title, flags & _FLAGS, method) != expected or differ:
             raise ValueError(f"{file.path}: the archive is damaged: {name} and the directory disagree")
         starts[info.filename] = info.header_offset + _LOCAL.size + length + extra
-        end, last = starts[info.filename] + info.compress_size, name
+        end, previous = starts[info.filename] + info.compress_size, name
     if end > file.stamp.size:
-        raise ValueError(f"{file.path}: {last} ends after the file does")
+        raise ValueError(f"{file.path}: {previous} ends after the file does")
     return starts
 
 

@@ -131,19 +131,19 @@ def _check_footer(parquet: Any, handle: IO[bytes], file: DataFile | RemoteFile) 
     stored = metadata.get(b"ARROW:schema")
     if stored is None:
         return
-    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
-    if len(written) != len(arrow_schema):  # other programs leave out columns and keep the metadata
+    arrow_stored = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    if len(arrow_stored) != len(arrow_schema):  # other programs leave out columns and keep the metadata
         return
-    for by_arrow, by_parquet in zip(written, arrow_schema, strict=True):
+    for by_arrow, by_parquet in zip(arrow_stored, arrow_schema, strict=True):
         if by_arrow.name != by_parquet.name or _differ_as_numbers(by_arrow.type, by_parquet.type):
-            both = [f"{shorten(f.name)!r} of {shorten(str(f.type))}" for f in (by_arrow, by_parquet)]
-            raise ValueError(f"{path}: the file is damaged: its columns {' and '.join(both)} must be the same")
+            titles = [f"{shorten(f.name)!r} of {shorten(str(f.type))}" for f in (by_arrow, by_parquet)]
+            raise ValueError(f"{path}: the file is damaged: its columns {' and '.join(titles)} must be the same")
 
 
-def _differ_as_numbers(kind: Any, other: Any) -> bool:
+def _differ_as_numbers(first: Any, second: Any) -> bool:
     """Whether two types differ and one of them is numbers, or lists of them."""
-    kind, other = (storage(k.value_type) if is_list(k) else k for k in map(storage, (kind, other)))
-    return kind != other and (_is_number(kind) or _is_number(other))
+    first, second = (storage(k.value_type) if is_list(k) else k for k in map(storage, (first, second)))
+    return first != second and (_is_number(first) or _is_number(second))
 
 
 def _is_number(kind: Any) -> bool:

@@ -215,7 +215,7 @@ def save(store: Store, path: Path) -> None:
 
 
 def _make_header(ours: str, sums: dict[str, str], entries: dict[str, Any]) -> bytes:
-    """The header, as long whatever the checksums are."""
+    """The header, whose length does not depend on the checksums."""
     metadata = {_OURS: ours, _SUMS: json.dumps(sums), _OWN_SUM: _ZEROS}
     header = json.dumps({"__metadata__": metadata} | entries).encode()
     header += b" " * (-len(header) % 8)

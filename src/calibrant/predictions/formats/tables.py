@@ -1,6 +1,6 @@
-"""What tables share, CSV, Parquet and frames: their columns as NumPy arrays, without a Python object per value.
+"""Shared parts of tables (CSV, JSON lines, Parquet, frames): columns as NumPy arrays, without an object per value.
 
-Frames of pandas, polars and others (whatever narwhals knows) are read here, by the rules for columns of files.
+Frames of pandas, polars and other libraries that narwhals supports are read here, by the rules for columns of files.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ def sample_shape(
     """The shape of one sample: of the columns, of their type, as the file states it, or of the first list."""
     if columns.holds == "confidence":
         return ()
-    column, *others = columns.sources(columns.holds)
+    column, *further = columns.sources(columns.holds)
     if not columns.is_single:
-        return (1 + len(others),)
+        return (1 + len(further),)
     title = f"column {shorten(column)!r}"
     kind = arrow_schema.field(column).type
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -185,10 +185,10 @@ def sample_shape(
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size
     else:
-        first = next((batch.column(0)[0] for batch in batches(column) if batch.num_rows), None)
-        if first is None or not first.is_valid:
+        value = next((batch.column(0)[0] for batch in batches(column) if batch.num_rows), None)
+        if value is None or not value.is_valid:
             raise ValueError(f"{title} has no value in {count_row(0)}")
-        size = len(first.values)
+        size = len(value.values)
     if stated is not None and math.prod(stated) != size:
         raise ValueError(f"{title} must be lists of {math.prod(stated)} numbers, got {size} in {count_row(0)}")
     return (size,) if stated is None else tuple(stated)
