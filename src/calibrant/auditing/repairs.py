@@ -128,8 +128,9 @@ def judge_repairs(
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
         repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
     ranked = _ranked(collected, z, before, folds, val, centre)
-    scores = (ranked.plain, ranked.normalised)
-    change = _changes(collected, *(Judged(before.confidence, before.correct, score=s) for s in scores), sampling)
+    by_confidence = Judged(before.confidence, before.correct, score=ranked.plain)
+    by_norm = Judged(before.confidence, before.correct, score=ranked.normalised)
+    change = _changes(collected, by_confidence, by_norm, sampling)
     fitted = _norm_words(ranked.norms, val)
     return [*repairs, Repair(LogitNorm.title, fitted, "aurc", values["aurc"], change["aurc"])]
 
