@@ -192,25 +192,13 @@ def describe_positive(
          "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {number(entropy)}"},
     ]  # fmt: skip
     shares = [
-        (
-            "Happens",
-            row.labels,
-            n,
-            f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average",
-        ),
-        (
-            "Precision",
-            row.correct,
-            row.predicted,
-            f"of {count(row.predicted)} answers {row.name}, {count(row.correct)} are right",
-        ),
-        (
-            "Recall",
-            row.correct,
-            row.labels,
-            f"of {count(row.labels)} samples that are {row.name}, {count(row.correct)} are found",
-        ),
-    ]
+        ("Happens", row.labels, n,
+         f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average"),
+        ("Precision", row.correct, row.predicted,
+         f"of {count(row.predicted)} answers {row.name}, {count(row.correct)} are right"),
+        ("Recall", row.correct, row.labels,
+         f"of {count(row.labels)} samples that are {row.name}, {count(row.correct)} are found"),
+    ]  # fmt: skip
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}
         for label, part, total, note in shares

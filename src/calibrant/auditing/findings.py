@@ -102,11 +102,8 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
     ece, n = evidence.numbers["ece_15"], evidence.collected.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
     if n < NO_CLAIM or not math.isfinite(ece.low):
-        size = (
-            f"{count(n)} samples"
-            if evidence.collected.kind == "classification"
-            else f"{evidence.collected.rows} images"
-        )
+        is_of_samples = evidence.collected.kind == "classification"
+        size = f"{count(n)} samples" if is_of_samples else f"{evidence.collected.rows} images"
         return (
             "unknown",
             f"Too little data to tell: {size}.",
@@ -165,16 +162,12 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
     elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:
         if majority.p_value >= 1 - evidence.confidence_level:
             return
-        other_name = "" if classes.positive is None else classes.rows[1 - classes.positive].name
+        rival = "" if classes.positive is None else classes.rows[1 - classes.positive].name
         yield Finding(
             "poor",
             f"Wrong in {percent(majority.model_errors / n)}, so that the opposite would be right more often",
             "The labels may be swapped, or the column may be of the other class"
-            + (
-                f": if it is the probability of {other_name}, add --positive {shlex.quote(other_name)}."
-                if other_name
-                else "."
-            ),
+            + (f": if it is the probability of {rival}, add --positive {shlex.quote(rival)}." if rival else "."),
             f"{count(majority.model_errors)} errors among {count(n)} samples; always answering {majority.name} makes "
             f"{count(majority.errors)}.",
         )
@@ -186,19 +179,17 @@ def _classes(evidence: Evidence) -> Iterator[Finding]:
     if classes is None or evidence.collected.samples < NO_CLAIM or classes.worst is None:
         return
     rows = sorted((row for row in classes.rows if row.misplaced > 0), key=lambda row: -row.misplaced)
-    row_of_worst = rows[0]
-    assert row_of_worst.worst is not None
-    grade: Level = (
-        "poor" if row_of_worst.misplaced >= POOR_FROM else "fair" if row_of_worst.misplaced >= FAIR_FROM else "info"
-    )
+    worst = rows[0]
+    assert worst.worst is not None
+    grade: Level = "poor" if worst.misplaced >= POOR_FROM else "fair" if worst.misplaced >= FAIR_FROM else "info"
     further = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
     yield Finding(
         grade,
-        f"The probability of {row_of_worst.name} is off beyond chance",
-        f"{_says(row_of_worst.worst).capitalize()}, on {count(row_of_worst.worst.count)} samples.{further}",
-        f"At least {percent(row_of_worst.misplaced)} of its probability is in the wrong place (exact limits over "
-        f"{classes.tested} bins together); it says {percent(row_of_worst.claimed)} on average and "
-        f"{percent(row_of_worst.labels / classes.samples)} happen.",
+        f"The probability of {worst.name} is off beyond chance",
+        f"{_says(worst.worst).capitalize()}, on {count(worst.worst.count)} samples.{further}",
+        f"At least {percent(worst.misplaced)} of its probability is in the wrong place (exact limits over "
+        f"{classes.tested} bins together); it says {percent(worst.claimed)} on average and "
+        f"{percent(worst.labels / classes.samples)} happen.",
     )
 
 

@@ -44,14 +44,11 @@ def calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     """What a policy decides about audited predictions, and its promise against what happened."""
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
+    has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
-        (
-            "Answered",
-            outcome.coverage,
-            "" if policy.part_column or policy.abstains else f"expected {percent(expected.value)}",
-        ),
+        ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
         ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
         ("Wrong if all were answered", without_policy, ""),
     ]

@@ -28,7 +28,7 @@ from calibrant.cli.options import (
     columns_of,
     command_line,
     open_for_policy,
-    opening_options,
+    parse_opening,
     reading_words,
 )
 from calibrant.metrics import check_level
@@ -91,7 +91,7 @@ def audit_command(
 
     def options_for(file: str) -> dict[str, Any]:
         columns = columns_of(file, inputs, column)
-        return opening_options(columns, class_names, positive, segmentation, ignore_index)
+        return parse_opening(columns, class_names, positive, segmentation, ignore_index)
 
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]

@@ -20,7 +20,7 @@ from calibrant.cli.options import (
     Segmentation,
     columns_of,
     open_for_policy,
-    opening_options,
+    parse_opening,
 )
 
 #: Exit codes of a requirement that fails, and of one that cannot be told.
@@ -88,7 +88,7 @@ def check_command(
 
     def open_predictions(path: str, fitted: Any) -> Any:
         columns = columns_of(path, inputs, column)
-        opening = opening_options(columns, class_names, positive, segmentation, ignore_index)
+        opening = parse_opening(columns, class_names, positive, segmentation, ignore_index)
         groups = {by_group, None if fitted is None else fitted.group} - {None}
         return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 

@@ -25,7 +25,7 @@ from calibrant.cli.options import (
     Quiet,
     Segmentation,
     check_kind,
-    opening_options,
+    parse_opening,
 )
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
@@ -102,7 +102,7 @@ def fit_command(
     the share of wrong answers stays below the target on new samples of the same kind.
     """
     check_kind(output, "a policy", ".json")
-    opening = opening_options(column, class_names, positive, segmentation, ignore_index)
+    opening = parse_opening(column, class_names, positive, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
     with show_progress(quiet) as progress:
         policy = Policy.fit(

@@ -31,7 +31,7 @@ def command_line() -> str:
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
 
-# How files of predictions are read; see `opening_options`.
+# How files of predictions are read; see `parse_opening`.
 Column = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,7 +83,7 @@ def check_kind(output: Path, kind: str, *suffixes: str) -> None:
     check_output(output)
 
 
-def opening_options(
+def parse_opening(
     column: list[str] | None,
     class_names: str | None,
     positive: str | None,
@@ -128,9 +128,7 @@ def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str
         if not owners:
             selected.append(item)
         elif owners[0] == file:
-            selected = [earlier for earlier in selected if not earlier.startswith(f"{column}=")] + [
-                f"{column}{equals}{source}"
-            ]
+            selected = [*(i for i in selected if not i.startswith(f"{column}=")), f"{column}{equals}{source}"]
     return selected
 
 

@@ -152,7 +152,7 @@ class TrainingBar:
     """Shows the events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
 
     def __init__(self, quiet: bool, metrics: Sequence[str] = SHOWN):
-        self.quiet, self.shown_metrics = quiet, metrics
+        self.quiet, self.metrics = quiet, metrics
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -191,10 +191,8 @@ class TrainingBar:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            metrics = " ".join(
-                f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.shown_metrics if f"val_{k}" in numbers
-            )
-            remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
+            texts = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.metrics if f"val_{k}" in numbers)
+            remark(f"epoch {numbers['epoch']}: {texts}" if texts else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is already finished; nothing was computed again", self.quiet)
 

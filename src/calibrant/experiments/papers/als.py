@@ -169,11 +169,8 @@ def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
         "three of its own methods it shows; here they are beta = 0.75, beta = 1 and + context."
     )
     tables = {f"{name}-numbers": table} if table is not None else {}
-    return Output(
-        tables,
-        {name: draw_activation_maps(first_study.document, first_study.pictures)},
-        (*notes, choice_note, *runs.notes),
-    )
+    figure = draw_activation_maps(first_study.document, first_study.pictures)
+    return Output(tables, {name: figure}, (*notes, choice_note, *runs.notes))
 
 
 def _study_maps(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:

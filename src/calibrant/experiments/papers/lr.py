@@ -60,15 +60,11 @@ def simplex(bench: Workbench) -> Output:
     point = Mark(predicted.tolist(), "$\\hat p$", colour="#c0392b")
     draw_simplex(
         left,
-        [
-            Mark(label.tolist(), "$p$"),
-            Mark(uniform.tolist(), "$u$"),
-            Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)),
-            point,
-        ],
+        [Mark(label.tolist(), "$p$"), Mark(uniform.tolist(), "$u$"),
+         Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)), point],
         arrows=[(label.tolist(), smoothed.tolist()), (predicted.tolist(), smoothed.tolist())],
         title="label smoothing",
-    )
+    )  # fmt: skip
     draw_simplex(
         right,
         [Mark(label.tolist(), "$p$"), point,
@@ -136,9 +132,7 @@ def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
     sets = {recipe: _tuned_runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
     output = beside_of(sets, number, layout=partial(_side_by_side, title=f"LR, Table {number}"))
     ranked = {f"table{number}-ranks": _ranks(sets)}
-    prices = _cost_of_holding_out(
-        {"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()}
-    )
+    prices = _held_out_cost({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
     return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
 
 
@@ -244,7 +238,7 @@ def _describe_ranks(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]
     return tuple(words)
 
 
-def _cost_of_holding_out(sets: Mapping[str, RunSet]) -> list[str]:
+def _held_out_cost(sets: Mapping[str, RunSet]) -> list[str]:
     """The cost in accuracy of holding data out for a temperature."""
     words = []
     for name, runs in sets.items():

@@ -41,7 +41,7 @@ from calibrant.selective import errors_by_source, risk_coverage_by_method
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
 #: Share of the pooled set whose errors Fig. 8 and 11 count.
 _ACCEPTED = 0.1
-_PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes and a classifier."
+_PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes."
 
 
 # ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
@@ -81,9 +81,7 @@ def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) ->
     columns = (Column("accuracy"), _AURC, *_COVERAGES)
     table = tables.summary(runs.results, columns, methods=list(runs.folders), reference=CE, title="Every seed")
     above = "; ".join(f"{share:.1%} with {label}" for label, share in marks.items())
-    dots = (
-        f"Dots mark where the MSP falls below the largest target, (1 - alpha) + alpha/K. Predictions above it: {above}."
-    )
+    dots = f"Dots: the MSP falls below the largest target, (1 - alpha) + alpha/K. Predictions above it: {above}."
     return Output(
         tables={f"{name}-numbers": table},
         figures={name: figure},
@@ -182,10 +180,7 @@ def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
     )
 
 
-_SHIFT_WORDS = {
-    "sketch": "ImageNet-Sketch",
-    "texture": "scenes with colours and patterns that are not in the training data",
-}
+_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
 
 
 def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:

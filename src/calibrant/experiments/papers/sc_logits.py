@@ -58,8 +58,8 @@ def fig5(bench: Workbench) -> Output:
     seed = min(set(runs.seeds(CE)) & set(runs.seeds(LS)))
     parts = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
-    common_errors = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
-    extremes = common_errors[np.argsort(ranks[LS][common_errors] - ranks[CE][common_errors], kind="stable")][:_PICTURES]
+    errors = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
+    extremes = errors[np.argsort(ranks[LS][errors] - ranks[CE][errors], kind="stable")][:_PICTURES]
     if not len(extremes):
         raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
     predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
@@ -68,16 +68,14 @@ def fig5(bench: Workbench) -> Output:
         lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
         cells.append(Cell(pixels, "\n".join([truth, *lines])))
     labels = {method: runs.label(method) for method in (CE, LS)}
-    surer, means = (
-        float((ranks[LS][common_errors] < ranks[CE][common_errors]).mean()),
-        {m: ranks[m][common_errors].mean() for m in (CE, LS)},
-    )
+    surer = float((ranks[LS][errors] < ranks[CE][errors]).mean())
+    means = {m: ranks[m][errors].mean() for m in (CE, LS)}
     return Output(
         figures={"fig5": contact_sheet(cells, columns=4)},
         notes=(
             "Above each picture: its class, then the prediction of each model and the rank of its uncertainty among "
             f"the {len(predictions):,} test pictures, in percent; the most confident have the lowest. Seed {seed}.",
-            f"The {len(extremes)} pictures are the extremes of {len(common_errors):,} that both models get wrong: "
+            f"The {len(extremes)} pictures are the extremes of {len(errors):,} that both models get wrong: "
             f"those with the largest difference of ranks. Of all these {surer:.1%} rank as surer with {labels[LS]}; "
             f"their mean rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {labels[CE]}.",
         ),
@@ -130,10 +128,7 @@ def fig7(bench: Workbench) -> Output:
     lines = {f"alpha = {alpha:g}": (error, gradient_by_error(error, classes, alpha)) for alpha in (0.1, 0.2, 0.3)}
     beside, (axis,) = new_axes((3.4, 2.8))
     draw_regularisation_by_error(axis, lines, title=f"{classes} classes")
-    pressed = "; ".join(
-        f"{words} (P(error) {error_probability:.0%}): {value:+.3f}"
-        for words, (error_probability, value) in on_top.items()
-    )
+    pressed = "; ".join(f"{words} (P(error) {p_error:.0%}): {value:+.3f}" for words, (p_error, value) in on_top.items())
     return Output(
         figures={"fig7": figure, "fig7-eq16": beside},
         notes=(
@@ -178,9 +173,7 @@ def fig13(bench: Workbench) -> Output:
 )
 def fig14(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
-    note = (
-        "The paper's predictions are pixels of Cityscapes; with --small they are those of a classifier on drawn scenes."
-    )
+    note = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
     return max_logit_panels(bench, DEEPLAB, "fig14", *([note] if bench.small else []))
 
 

@@ -98,15 +98,8 @@ def draw_reliability_zoom(
     )
     filled = count > 0
     for axis, (start, end) in zip(axes, ((0.0, 1.0), zoom), strict=True):
-        axis.bar(
-            low[filled],
-            accuracy[filled],
-            (high - low)[filled],
-            align="edge",
-            color=BASE,
-            edgecolor="white",
-            linewidth=0.4,
-        )
+        widths = (high - low)[filled]
+        axis.bar(low[filled], accuracy[filled], widths, align="edge", color=BASE, edgecolor="white", linewidth=0.4)
         axis.plot([0, 1], [0, 1], color=WRONG, linewidth=0.9, linestyle="--")
         axis.plot(confidence[filled], accuracy[filled], color=SERIES[0], marker=".", markersize=4, linewidth=1.0)
         shares(axis, x=(start, end), y=(start, end))
@@ -135,12 +128,10 @@ def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, tit
         [2.0, 30.0, 3.0, 4.0]
     """
     check_histogram("a histogram", histogram)
-    edges, correct_counts, error_counts = (_array(histogram[key]) for key in ("edges", "right", "wrong"))
+    edges, correct, errors = (_array(histogram[key]) for key in ("edges", "right", "wrong"))
     with axis_at(target, (3.4, 2.5)) as axis:
-        axis.bar(edges[:-1], correct_counts, np.diff(edges), align="edge", color=RIGHT, label="right")
-        axis.bar(
-            edges[:-1], error_counts, np.diff(edges), align="edge", bottom=correct_counts, color=WRONG, label="wrong"
-        )
+        axis.bar(edges[:-1], correct, np.diff(edges), align="edge", color=RIGHT, label="right")
+        axis.bar(edges[:-1], errors, np.diff(edges), align="edge", bottom=correct, color=WRONG, label="wrong")
         shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
         axis.set_xlabel("confidence")
         axis.set_ylabel("samples")

@@ -292,12 +292,9 @@ def _logits(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("logits", "Largest logit against confidence", "Logits", body)
 
 
-def _gap_lede(rows: Sequence[Part], accuracy_words: str) -> str:
+def _gap_lede(rows: Sequence[Part], words: str) -> str:
     marked = " Marked rows were flagged by the audit." if any(row.get("flag") for row in rows) else ""
-    text = (
-        f"Gap is confidence minus {accuracy_words} in percentage points (pp), with its interval; above 0 is "
-        "overconfident."
-    )
+    text = f"Gap is confidence minus {words} in percentage points (pp), with its interval; above 0 is overconfident."
     return f'<p class="lede">{text}{marked}</p>{charts.bar_legend("all gaps and limits of the table")}'
 
 

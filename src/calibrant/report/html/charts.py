@@ -137,9 +137,7 @@ def histogram(ident: str, part: Part, name: str, unit: str) -> str:
             plot.add(plot.box("right", x_range, (0, r), tip))
         if w:
             plot.add(plot.box("wrong", x_range, (r, r + w), tip))
-    text = (
-        f"Right and wrong predictions, stacked, in {len(correct)} bins of confidence; the fullest holds {count(most)}."
-    )
+    text = f"Right and wrong predictions, stacked, in {len(correct)} bins of confidence; the largest has {count(most)}."
     return plot.render(ident, f"Histogram of the confidence of {isolated(name)}", text)
 
 

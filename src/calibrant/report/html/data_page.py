@@ -203,10 +203,8 @@ def _boxes(document: Part) -> ReportSection | None:
         (charts.histograms("objectness", boxes, "objectness_histogram", "share of images"),
          "Objectness: how much of an image all its objects fill"),
     )  # fmt: skip
-    figures_html = "".join(
-        f"<figure>{figure}<figcaption>{caption}</figcaption></figure>" for figure, caption in figures
-    )
-    body = f'{_legend(list(boxes))}<div class="multiples">{figures_html}</div>{_box_numbers(boxes)}'
+    html = "".join(f"<figure>{figure}<figcaption>{caption}</figcaption></figure>" for figure, caption in figures)
+    body = f'{_legend(list(boxes))}<div class="multiples">{html}</div>{_box_numbers(boxes)}'
     return ReportSection("boxes", "Boxes and objectness", "Boxes", body)
 
 

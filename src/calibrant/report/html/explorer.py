@@ -76,11 +76,8 @@ def _chart(ident: str, series: Sequence[Series], selection: tuple[int, int], uni
             bands.append(f'<path class="band {s.look}{on}" data-k="{k}" d="{shape}"/>')
         lines.append(f'<path class="curve {s.look}{on}" data-k="{k}" d="{plot.path(points)}"/>')
     plot.add(plot.clipped(*bands, *lines))
-    curve = series[selection[0]].curve
-    x, y = (
-        plot.at_x(curve["coverage"][selection[1]]),
-        plot.at_y(min(plot.y[1], finite(curve["risk"][selection[1]]) or 0.0)),
-    )
+    curve, point = series[selection[0]].curve, selection[1]
+    x, y = plot.at_x(curve["coverage"][point]), plot.at_y(min(plot.y[1], finite(curve["risk"][point]) or 0.0))
     left, right, top, bottom = (short(v) for v in plot.margin)
     foot = short(plot.height - plot.margin[3])
     plot.add(

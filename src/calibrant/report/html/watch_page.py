@@ -126,11 +126,8 @@ def _groups(document: Part) -> ReportSection | None:
     titles, body = ("Labelled answers", "Wrong", "At all times"), ""
     for part in document["groups"]:
         since = part["test"]["alarm_since"] if part["test"] else None
-        cells = [
-            count(part["answers"]),
-            percent(part["value"]),
-            span(part["low"], part["high"], "share", part["value"]),
-        ]
+        limits = span(part["low"], part["high"], "share", part["value"])
+        cells = [count(part["answers"]), percent(part["value"]), limits]
         verdict = verdict_cell("Alarm", "worse" if since else "", "poor" if since else "", f"since {since}")
         row = "".join(map(numeric, titles, cells))
         body += f'<tr><th scope="row">{clipped(part["group"])}</th>{row}{verdict}</tr>'
