@@ -16,7 +16,7 @@ import pytest
 from calibrant import _numbers
 from calibrant._numbers import difference, difference_span, fixed, p_words, percent, significant, span, span_words
 from calibrant.auditing.findings import with_limits
-from calibrant.experiments.tables.cells import Column, printed
+from calibrant.experiments.tables.cells import Column, number_text
 from calibrant.metrics import Interval
 from calibrant.report import text
 from calibrant.report.html.tables import changed_value, valued
@@ -51,7 +51,7 @@ def test_halves_of_decimals_go_away_from_zero() -> None:
         share = k / 100_000
         shown = (Decimal(k) / 1000).quantize(Decimal("0.01"), ROUND_HALF_UP)
         if shown < 100:
-            assert percent(share) == f"{shown}%" == f"{printed(share, Column('ece'))}%"
+            assert percent(share) == f"{shown}%" == f"{number_text(share, Column('ece'))}%"
 
 
 def random_shares(number: int) -> list[float]:
@@ -90,7 +90,7 @@ def test_a_text_is_never_0_or_100_for_what_is_not() -> None:
 
 def test_a_percentage_beside_a_papers_table_agrees_with_it() -> None:
     for share in random_shares(300):
-        assert text.table_percent(share) == f"{printed(share, Column('ece'))}%"
+        assert text.table_percent(share) == f"{number_text(share, Column('ece'))}%"
         if share >= 0.001 and share < 0.99995:
             assert text.percent(share) == text.table_percent(share)
 

@@ -25,7 +25,7 @@ def test_counts_and_limits_by_hand():
     labels = np.concatenate([np.arange(900) < 9, np.arange(100) < 40]).astype(int)
     classes = check(p, labels)
     row = classes.rows[1]
-    assert (row.labels, row.predicted, row.right, classes.tested) == (49, 100, 40, 2)
+    assert (row.labels, row.predicted, row.correct, classes.tested) == (49, 100, 40, 2)
     assert row.claimed == pytest.approx((900 * 0.02 + 100 * 0.9) / 1000)
     high = binomtest(40, 100).proportion_ci(1 - 0.05 / 2, method="exact").high
     low, top = binomtest(9, 900).proportion_ci(1 - 0.05 / 2, method="exact")

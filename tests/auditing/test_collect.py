@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, audit
-from calibrant.auditing.audit import why_not_the_same
+from calibrant.auditing.audit import explain_mismatch
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, merge
 
@@ -24,7 +24,7 @@ def softmax(z):
 
 def reason(first, second):
     """Why two sets of predictions are not compared; None if they are."""
-    return why_not_the_same(collect(first), collect(second))
+    return explain_mismatch(collect(first), collect(second))
 
 
 def opened(predictions, path):
@@ -84,7 +84,7 @@ def test_other_samples_left_out_are_other_samples():
     y = np.repeat([0, 1, 2], 20)
     first = Predictions.from_logits(Z, y, ignore_index=0)
     assert reason(first, Predictions.from_logits(Z, y, ignore_index=0)) is None
-    assert reason(first, Predictions.from_logits(Z, y, ignore_index=1)) == "labels that count nowhere are 1 and 0"
+    assert reason(first, Predictions.from_logits(Z, y, ignore_index=1)) == "the ignored labels are 1 and 0"
     # One that no label has leaves nothing out.
     none = Predictions.from_logits(Z, y)
     assert reason(none, Predictions.from_logits(Z, y, ignore_index=9)) is None
@@ -107,7 +107,7 @@ def test_confidences_have_no_labels_and_so_need_ids(of, ids):
     for pair in ((first, known), (known, first)):
         found = reason(*pair)
         assert (found is None) == ids
-        assert ids or "no labels and no ids" in found
+        assert ids or "without labels or ids" in found
     if ids:
         turned = Predictions.from_confidence(softmax(Z).max(1), Z.argmax(1) == Y, ids=np.arange(N)[::-1])
         assert reason(first, turned) == "the ids, or their order, are not the same"

@@ -174,7 +174,7 @@ def test_two_rounded_models_are_compared_without_a_warning(full_probabilities):
     result = audit(models, replicates=50)
     (comparison,) = result.document["comparisons"]
     assert "nll" not in [row["name"] for row in comparison["rows"]]
-    assert any("labels of probability 0 count differently" in note for note in result.models[1]["notes"])
+    assert any("different floors for probabilities of 0" in note for note in result.models[1]["notes"])
 
 
 def test_a_policy_keeps_its_floor(full_probabilities, tmp_path):

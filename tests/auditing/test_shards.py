@@ -10,7 +10,7 @@ import pytest
 from calibrant import Predictions
 from calibrant._ray import connect
 from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Offsets, collect_part, joined_crc32, merge
+from calibrant.auditing.shards import Offsets, collect_part, join_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
 from tests.helpers.object_store import serving
@@ -141,14 +141,14 @@ def test_sizes_are_those_of_the_headers(suffix, tmp_path, monkeypatch):
     Predictions.from_logits(image, image[:, 0].astype(int), kind="segmentation", ignore_index=255).save(paths[2])
     pieces = shards_module.pieces_of(Predictions.open(paths[:2])._store)
     monkeypatch.setattr("calibrant.predictions.files.FileStore.blocks", None)
-    assert shards_module._stated_sizes(pieces) == [(5, 5), (3, 3)]
+    assert shards_module._sizes_in_headers(pieces) == [(5, 5), (3, 3)]
     assert shards_module._offsets([(5, 5), (3, 3)]) == [Offsets(0, 0, 8), Offsets(5, 5, 8)]
-    assert shards_module._stated_sizes(shards_module.pieces_of(Predictions.open(paths[2])._store)) is None
+    assert shards_module._sizes_in_headers(shards_module.pieces_of(Predictions.open(paths[2])._store)) is None
 
 
 def parts(opened, groups=("site",)):
     pieces = shards_module.pieces_of(opened._store)
-    rows, samples = zip(*(shards_module._counted_size(piece) for piece in pieces), strict=True)
+    rows, samples = zip(*(shards_module._count_samples(piece) for piece in pieces), strict=True)
     for i, piece in enumerate(pieces):
         yield collect_part(piece, list(groups), Offsets(sum(rows[:i]), sum(samples[:i]), sum(samples)))
 
@@ -184,7 +184,7 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
     assert found.label_crc == zlib.crc32(given["labels"].tobytes())
     data = np.random.default_rng(0).bytes(100_003)
     for cut in (0, 1, 777, 100_003):
-        assert joined_crc32(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), len(data) - cut) == zlib.crc32(data)
+        assert join_crc32(zlib.crc32(data[:cut]), zlib.crc32(data[cut:]), len(data) - cut) == zlib.crc32(data)
 
 
 def test_parts_must_hold_the_same(tmp_path):

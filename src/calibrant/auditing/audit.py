@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 TITLE = "Can this model's confidence be trusted?"
 
-#: Goes through predictions once, as `calibrant.auditing.collect.collect` does.
+#: A function with the arguments and the result of `calibrant.auditing.collect.collect`.
 Collecting = Callable[..., "Collected"]
 
 
@@ -59,12 +59,12 @@ class Audit:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """How far at most the first model's metrics can lie from their exact definitions' values."""
+        """The largest possible distance of each of the first model's metrics from its exact value."""
         return self._by_name(lambda metric: float(metric["bound"]))
 
-    def _by_name(self, read: Callable[[dict[str, Any]], T]) -> dict[str, T]:
-        """Something of each metric; ``ece`` is the one with 15 bins, as everywhere."""
-        values = {metric["name"]: read(metric) for metric in self.models[0]["metrics"]}
+    def _by_name(self, value_of: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """A value of every metric by name; ``ece`` has 15 bins, as everywhere."""
+        values = {metric["name"]: value_of(metric) for metric in self.models[0]["metrics"]}
         return values | {"ece": values["ece_15"]}
 
     @property
@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def advice(self) -> list[str]:
-        """The first model's findings, a sentence or two each."""
+        """The first model's findings, a few sentences each."""
         findings = self.models[0]["findings"]
         return [f"{finding['title']}. {finding['text']} {finding['evidence']}" for finding in findings]
 
@@ -88,7 +88,7 @@ class Audit:
 
     def to_html(self, path: str | Path) -> None:
         """Write the report: one HTML file that opens anywhere, offline."""
-        from calibrant.report import write_audit  # here: an audit without a page needs none of it
+        from calibrant.report import write_audit  # here, because an audit without a page does not need it
 
         write_audit(path, self.document)
 
@@ -120,16 +120,16 @@ def audit(
             cross-validation.
         groups: group columns to break the numbers down by; all of them if None.
         level: confidence level of the intervals.
-        replicates: bootstrap replicates behind them.
+        replicates: number of bootstrap replicates.
         seed: of the bootstrap.
-        policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
-            audit of the confidence it calibrates beside that of the plain one.
-        centre: whether logit normalisation is that of centred logits; both readings are tried if left out.
+        policy: a fitted policy: the audit reports what it decides about the (first) model's predictions, whether it
+            keeps its promise, and how the confidence fares with and without its calibrator.
+        centre: whether logit normalisation centres the logits; both readings are tried if left out.
         reproduce: the command that makes this audit, for the report.
         commands: the words of that command, from which the next one is made; without them it is a line of Python.
         progress: called as each stage advances.
-        collecting: what goes through the predictions, if not this process alone:
-            ``calibrant.auditing.collect_on_ray`` for a cluster. It cannot judge a policy.
+        collecting: the function that goes through the predictions, if not this process alone:
+            ``calibrant.auditing.collect_on_ray`` for a cluster, which cannot judge a policy.
 
     Returns:
         The audit, with ``metrics``, ``intervals``, ``advice``, ``to_html`` and ``to_json``.
@@ -147,7 +147,7 @@ def audit(
         >>> bool(low < result.metrics["ece_15"] < high)
         True
     """
-    # Here, not above: opening a file, and refusing a wrong one, needs none of them.
+    # Here, not above: opening a file, or refusing an invalid one, needs none of these.
     from calibrant import __version__
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
@@ -165,34 +165,34 @@ def audit(
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
 
     columns = [groups] if isinstance(groups, str) else groups
-    read: Collecting = partial(collecting or collect, progress=progress)
-    (first, checked), *others = models.items()
+    collect_from: Collecting = partial(collecting or collect, progress=progress)
+    (main, main_predictions), *further = models.items()
     collected: dict[str, Collected] = {}
     outcome = None
     if policy is None:
-        collected[first] = read(checked, groups=columns, stage=f"reading {first}")
+        collected[main] = collect_from(main_predictions, groups=columns, stage=f"reading {main}")
     else:
-        policy.check(checked)
+        policy.check(main_predictions)
         outcome = Outcome(policy)
-        collected[first] = read(checked, groups=columns, stage=f"reading {first}", outcome=outcome)
+        collected[main] = collect_from(main_predictions, groups=columns, stage=f"reading {main}", outcome=outcome)
         if policy.calibrator is not None:
-            stage = f"calibrating {first}"
-            collected[f"{first}, calibrated"] = read(checked, groups=columns, stage=stage, calibrated_by=policy)
-    for name, other in others:
-        collected[name] = read(other, groups=columns, stage=f"reading {name}")
-    held_out = None if val is None else read(val, groups=(), stage="reading validation")
+            options: dict[str, Any] = {"stage": f"calibrating {main}", "calibrated_by": policy}
+            collected[f"{main}, calibrated"] = collect_from(main_predictions, groups=columns, **options)
+    for name, further_predictions in further:
+        collected[name] = collect_from(further_predictions, groups=columns, stage=f"reading {name}")
+    held_out = None if val is None else collect_from(val, groups=(), stage="reading validation")
     if held_out is not None:
-        _check_val(collected[first], held_out)
+        _check_val(collected[main], held_out)
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
-        describe_model(name, model, held_out if name == first else None, centre=centre, **sampling)
+        describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]
     comparisons = _comparisons(collected, described, sampling)
-    promise = None if outcome is None else describe_policy(outcome, first)
-    best = first if promise is not None else better_model(documents, comparisons) or first
+    promise = None if outcome is None else describe_policy(outcome, main)
+    best = main if promise is not None else better_model(documents, comparisons) or main
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts: dict[str, Any] = {"holds": models[best].holds, "split": models[best].split, "level": level_of_best}
     step = next_step(commands, best, policy=promise, **facts)
@@ -214,14 +214,14 @@ def audit(
     return Audit(json_value(document))
 
 
-def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predictions]:
-    """The models by name, of which there is at least one, with labels."""
-    if others and isinstance(predictions, Mapping):
+def _models_by_name(predictions: Any, further: Sequence[Any]) -> dict[str, Predictions]:
+    """The predictions of every model by name, after checking that there are some and that they have labels."""
+    if further and isinstance(predictions, Mapping):
         raise ValueError("audit takes several models as audit(a, b) or by name as audit({...}), got both")
     if isinstance(predictions, Mapping):
         sources = predictions
-    elif others:
-        sources = {f"model {k}": model for k, model in enumerate((predictions, *others), 1)}
+    elif further:
+        sources = {f"model {k}": model for k, model in enumerate((predictions, *further), 1)}
     else:
         sources = {"model": predictions}
     models = {name: _predictions_of(model) for name, model in sources.items()}
@@ -240,7 +240,7 @@ def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predic
 
 
 def _predictions_of(value: Any) -> Any:
-    """Predictions of a frame; anything else as it is."""
+    """A data frame as predictions; anything else unchanged."""
     is_frame = hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__")
     return Predictions.from_frame(value) if is_frame else value
 
@@ -248,20 +248,20 @@ def _predictions_of(value: Any) -> Any:
 def _comparisons(
     collected: Mapping[str, Collected], described: Sequence[Described], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Every further model against the first, on the same samples; a note says where that cannot be."""
+    """Every further model against the first, on the same samples; a note says why where that is impossible."""
     from calibrant.auditing.document import describe_comparison
     from calibrant.metrics import paired_differences
 
-    (base, first), *others = collected.items()
+    (base, first), *further = collected.items()
     comparisons = []
-    for model, (name, second) in zip(described[1:], others, strict=True):
+    for model, (name, second) in zip(described[1:], further, strict=True):
         notes = model.document["notes"]
-        reason = why_not_the_same(first, second)
+        reason = explain_mismatch(first, second)
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
             continue
         if first.id_crc is None or second.id_crc is None:
-            notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
+            notes.append(f"Compared with {base} row by row: there are no ids to check that the rows match.")
         if first.samples > first.judged.size:
             notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
         if first.kind != "classification":
@@ -269,13 +269,13 @@ def _comparisons(
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
-            notes.append(f"NLL not compared with {base}: labels of probability 0 count differently in the two files.")
+            notes.append(f"NLL not compared with {base}: the two files have different floors for probabilities of 0.")
         comparisons.append(describe_comparison(base, name, change, (described[0].numbers, model.numbers)))
     return comparisons
 
 
-def why_not_the_same(first: Collected, second: Collected) -> str | None:
-    """Why two sets of predictions are not about the same samples in the same order, as far as can be told."""
+def explain_mismatch(first: Collected, second: Collected) -> str | None:
+    """Why two sets of predictions do not have the same samples in the same order; None if nothing shows that."""
     if first.kind != second.kind:
         return f"{second.kind} is not the same as {first.kind}"
     if (first.rows, first.samples) != (second.rows, second.samples):
@@ -284,9 +284,9 @@ def why_not_the_same(first: Collected, second: Collected) -> str | None:
     if identified and first.id_crc != second.id_crc:
         return "the ids, or their order, are not the same"
     if "confidence" in (first.holds, second.holds):
-        return None if identified else "there are no labels and no ids in both, which could tell that rows are the same"
+        return None if identified else "without labels or ids in both, nothing shows that their rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
-        return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
+        return f"the ignored labels are {second.ignore_index} and {first.ignore_index}"
     has_names = first.named_label_crc is not None and second.named_label_crc is not None
     is_same = first.named_label_crc == second.named_label_crc if has_names else first.label_crc == second.label_crc
     return None if is_same else "the labels are not the same"

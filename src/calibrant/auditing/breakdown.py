@@ -1,4 +1,4 @@
-"""The tables that a pass fills in, small and additive.
+"""The tables that a pass over predictions fills in: small, and additive.
 
 Counts by class, by group and by object size (ALS, section 4.2), sums of class-wise ECE, and a sample of rows.
 """
@@ -31,7 +31,7 @@ from calibrant.selective import binomial_tail
 Columns = tuple[Array, ...]
 
 MOST_LEVELS = 10_000
-FEWEST = 10  # samples of a row, below which it is not tested
+FEWEST_TESTED = 10  # a row with fewer samples is not tested
 #: Bins of objectness, of equal width.
 OBJECT_BINS = 10
 
@@ -42,12 +42,12 @@ class Row:
 
     name: str
     count: int  # its predictions
-    accuracy: float  # share of them that is right
+    accuracy: float  # the share of them that is correct
     confidence: float  # their mean confidence
     gap: float  # confidence minus accuracy
     error: float  # standard error of the gap
     ece: float  # with 15 bins
-    flag: bool  # whether the gap is larger than everyone else's beyond chance
+    flag: bool  # whether the gap is larger than that of all others together, beyond chance
 
 
 class Breakdown:
@@ -75,38 +75,38 @@ class Breakdown:
         self.squares += np.bincount(key, np.square(top.confidence - top.correct), minlength=keys)
 
     def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
-        """A row for each key that has samples, in order of the keys; ``compare`` asks which are worse than the rest."""
-        number = self.counts.sum((1, 2))
-        keys = np.flatnonzero(number)
-        n = number[keys]
-        right, sure = self.counts[keys, :, 0].sum(1), self.sums[keys].sum((1, 2))
-        gap = (sure - right) / n
+        """A row for each key that has samples, in order of the keys; ``compare`` flags those worse than the others."""
+        sizes = self.counts.sum((1, 2))
+        keys = np.flatnonzero(sizes)
+        n = sizes[keys]
+        correct, confidence = self.counts[keys, :, 0].sum(1), self.sums[keys].sum((1, 2))
+        gap = (confidence - correct) / n
         spread = np.maximum(self.squares[keys] / n - gap**2, 0.0)
-        # One sample more keeps the error of a handful that are all alike from being 0.
+        # The added sample keeps the error above 0 where a few samples are all alike.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
-        bins = np.abs(self.sums[keys].sum(2) - self.counts[keys, :, 0]).sum(1) / n
-        flags = _worse_than_the_rest(n, right, sure, level) if compare else [False] * len(n)
+        ece = np.abs(self.sums[keys].sum(2) - self.counts[keys, :, 0]).sum(1) / n
+        flags = _flag_worse(n, correct, confidence, level) if compare else [False] * len(n)
         return [
-            Row(names[k], int(n[i]), float(right[i] / n[i]), float(sure[i] / n[i]), float(gap[i]), float(error[i]),
-                float(bins[i]), bool(flags[i]))
+            Row(names[k], int(n[i]), float(correct[i] / n[i]), float(confidence[i] / n[i]), float(gap[i]),
+                float(error[i]), float(ece[i]), bool(flags[i]))
             for i, k in enumerate(keys.tolist())
         ]  # fmt: skip
 
 
-def _worse_than_the_rest(n: Ints, right: Ints, sure: Doubles, level: float) -> Bools:
-    """Whose gap of confidence and accuracy is larger than that of all others together, by Holm's procedure.
+def _flag_worse(n: Ints, correct: Ints, confidence: Doubles, level: float) -> Bools:
+    """Flag rows whose gap of confidence and accuracy is larger than that of all others, by Holm's procedure.
 
-    Were a row like the rest, each of its predictions would be right as often as its confidence says, less the rest's
-    gap. The number of right ones then has at most the spread of a binomial number, whose exact tail is the p-value.
+    If a row is like the others, each of its predictions is correct with its confidence minus the gap of the others as
+    probability. The number of correct ones then spreads at most like a binomial number; its exact tail is the p-value.
     """
     flags = np.zeros(len(n), np.bool_)
-    tested = np.flatnonzero(n >= FEWEST)
+    tested = np.flatnonzero(n >= FEWEST_TESTED)
     if len(tested) < 2:
         return flags
-    gap = (sure - right) / n
-    rest_gap = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
-    expected = np.clip(sure / n - rest_gap, 1e-9, 1 - 1e-9)
-    p = np.array([two_sided(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
+    gap = (confidence - correct) / n
+    rest_gap = ((confidence - correct).sum() - (confidence - correct)) / (n.sum() - n)
+    expected = np.clip(confidence / n - rest_gap, 1e-9, 1 - 1e-9)
+    p = np.array([two_sided(int(correct[i]), int(n[i]), float(expected[i])) for i in tested])
     for step, k in enumerate(np.argsort(p)):
         if p[k] > (1 - level) / (len(tested) - step):
             break
@@ -129,13 +129,13 @@ def two_sided(successes: int, number: int, share: float) -> float:
 
 @dataclass
 class Levels:
-    """Numbers for the values of a group column, given in order of first appearance."""
+    """Integer codes of the values of a group column, in order of first appearance."""
 
     column: str
     codes: dict[Any, int] = field(default_factory=dict)
 
     def encode(self, values: Array, most: float = MOST_LEVELS) -> Ints:
-        """The code of each value; refuses more different ones than ``most``."""
+        """The code of each value; an error if there are more than ``most`` different values."""
         distinct, inverse = np.unique(values, return_inverse=True)
         for value in distinct.tolist():
             self.codes.setdefault(value, len(self.codes))
@@ -155,15 +155,15 @@ class Levels:
 
 
 class ClasswiseSums:
-    """What class-wise ECE needs: for each class, sums over 15 bins of its probability.
+    """The sums behind class-wise ECE: for each class, over 15 bins of its probability.
 
-    Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are looked at one by
-    one; the lowest bin is what they leave of the class's total.
+    Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are binned one by
+    one; the lowest bin is the rest of the class's total.
 
     Args:
-        classes: how many there are.
+        classes: number of classes.
         kind: of the values, logits or probabilities.
-        precision: that probabilities come in, whose edges are rounded like them.
+        precision: of the probabilities; bin edges are rounded to it.
     """
 
     def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
@@ -213,7 +213,7 @@ class ClasswiseSums:
         return np.abs(sums - hits).sum(1) / max(1, self.samples)
 
     def tables(self) -> tuple[Doubles, Ints, Ints]:
-        """Sums of probability, counts, and samples of the class, by class and bin; the lowest bin is filled in."""
+        """Sums of probability, counts, and samples of the class, by class and bin, with the lowest bin."""
         sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
         sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
         counts[:, 0] = self.samples - counts[:, 1:].sum(1)
@@ -222,8 +222,8 @@ class ClasswiseSums:
     def replicates(self, rng: np.random.Generator, number: int) -> tuple[Doubles, Doubles]:
         """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
 
-        The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
-        bin's mean probability; that classes share their samples is neglected.
+        In each class and bin, the counts of samples of the class and of others are drawn as Poisson numbers, each with
+        the bin's mean probability. That classes share their samples is neglected.
         """
         sums, counts, hits = (part.astype(np.float64) for part in self.tables())
         filled = counts.ravel() > 0
@@ -238,7 +238,7 @@ class ClasswiseSums:
 
 
 class HashSample:
-    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
+    """At most ``size`` samples, selected by a hash of their numbers, so that two files keep the same ones."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -254,9 +254,9 @@ class HashSample:
         if len(rows):
             self._append([keys[rows]], [take(rows)], len(rows))
 
-    def absorb(self, other: HashSample) -> None:
-        """Add what was kept of other samples."""
-        self._append(other.keys, other.parts, other.count)
+    def absorb(self, sample: HashSample) -> None:
+        """Add the sample of a further part of the data."""
+        self._append(sample.keys, sample.parts, sample.count)
 
     def _append(self, keys: list[npt.NDArray[np.uint64]], parts: list[Columns], count: int) -> None:
         self.keys += keys
@@ -282,7 +282,7 @@ class HashSample:
 
 
 def _hash(numbers: Ints) -> npt.NDArray[np.uint64]:
-    """Splitmix64: numbers that look random and depend on nothing else."""
+    """Splitmix64: pseudo-random numbers that depend on nothing but their arguments."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -294,7 +294,7 @@ class ObjectSizes:
     """Counts and sums over bins of objectness, additive; ``[lo, hi)``, the last with its upper edge."""
 
     def __init__(self, bins: int = OBJECT_BINS) -> None:
-        self.counts, self.right = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
+        self.counts, self.correct = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
         self.confidence, self.objectness = np.zeros(bins), np.zeros(bins)
         self.moments = np.zeros(2)  # of the distance of confidence and objectness
 
@@ -303,12 +303,12 @@ class ObjectSizes:
         share = np.asarray(objectness, np.float64)
         check_within("objectness", share, 0.0, 1.0)
         bins = len(self.counts)
-        at = np.minimum((share * bins).astype(np.int64), bins - 1)
-        self.counts += np.bincount(at, minlength=bins)
+        indices = np.minimum((share * bins).astype(np.int64), bins - 1)
+        self.counts += np.bincount(indices, minlength=bins)
         if correct is not None:
-            self.right += np.bincount(at[correct], minlength=bins)
-        self.confidence += np.bincount(at, confidence, minlength=bins)
-        self.objectness += np.bincount(at, share, minlength=bins)
+            self.correct += np.bincount(indices[correct], minlength=bins)
+        self.confidence += np.bincount(indices, confidence, minlength=bins)
+        self.objectness += np.bincount(indices, share, minlength=bins)
         distance = np.abs(confidence - share)
         self.moments += (distance.sum(), np.square(distance).sum())
 
@@ -326,7 +326,7 @@ class ObjectSizes:
         edges = np.arange(bins + 1) / bins
         with np.errstate(invalid="ignore"):
             means = {"objectness": self.objectness / self.counts, "confidence": self.confidence / self.counts}
-            accuracy = self.right / self.counts
+            accuracy = self.correct / self.counts
         return {"low": edges[:-1], "high": edges[1:], "count": self.counts, **means, "accuracy": accuracy}
 
 

@@ -1,11 +1,11 @@
-"""Every class on its own: what its probability says and what happened, precision and recall, and the majority class.
+"""Every class on its own: its probability against what happened, precision and recall, and the majority class.
 
-A top label's calibration says little of a rare class: on data with 1% positives a model may be right as often as it
-claims, and its P(positive) be wrong wherever it is not near 0. Here each class's probability is compared with what
-happened, in the 15 bins of class-wise ECE. In a calibrated model the hits of a bin have at most the spread of a
-binomial number around the sum of the probabilities ([Hoeffding1956]), so that exact limits of their share, each at the
-level divided by the number of bins and classes looked at, all hold together. What lies beyond them is the least
-probability that is surely misplaced; divided by what the class has, it can be compared between rare classes and others.
+The calibration of the top label says little about a rare class: on data with 1% positives a model may be right as often
+as it claims, while its P(positive) is wrong wherever it is not near 0. Here the probability of each class is compared
+with what happened, in the 15 bins of class-wise ECE. In a calibrated model the hits of a bin spread at most like a
+binomial number around the sum of the probabilities ([Hoeffding1956]). Exact limits of their share, at a level that is
+divided by the number of tested bins and classes, therefore hold together. What lies beyond them is the least
+probability that is surely misplaced; divided by the probability of the class, it compares rare and frequent classes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from scipy.special import betaincinv
 
 from calibrant._numbers import count, number, percent
 from calibrant._validation import Ints
-from calibrant.auditing.breakdown import FEWEST, two_sided
+from calibrant.auditing.breakdown import FEWEST_TESTED, two_sided
 from calibrant.auditing.collect import Collected
 from calibrant.metrics import BINS, Doubles, Interval, wilson
 
-#: The share of a class's probability that is surely misplaced, from which on a verdict is at most fair, or poor.
+#: From these shares of surely misplaced probability on, a verdict is at most fair, or poor.
 FAIR_FROM, POOR_FROM = 0.1, 0.25
 
 
 @dataclass(frozen=True)
 class ClassBin:
-    """The bin of a class's probability that is surely furthest off: its samples, what it says and what happens."""
+    """The bin in which a class's probability is furthest off beyond chance."""
 
     count: int
     claimed: float
@@ -43,11 +43,11 @@ class ClassRow:
 
     name: str
     labels: int  # samples of the class
-    predicted: int  # predictions of it
-    right: int  # those of them that are right
+    predicted: int  # predictions of the class
+    correct: int  # correct predictions of the class
     claimed: float  # its mean probability
     misplaced: float  # the share of its probability that is surely misplaced; 0 if nothing is off beyond chance
-    worst: ClassBin | None  # the bin that is furthest off beyond chance
+    worst: ClassBin | None  # the bin that is furthest off beyond chance, if any
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Majority:
 
 @dataclass(frozen=True)
 class Classes:
-    """All classes that have samples or predictions, and the majority's; ``positive`` is the one of two to speak of."""
+    """All classes, and the majority class; ``positive`` is the one of two classes that a report is about."""
 
     rows: Sequence[ClassRow]
     majority: Majority
@@ -80,15 +80,15 @@ class Classes:
 
 
 def check_classes(collected: Collected, level: float) -> Classes | None:
-    """What a pass collected about every class; None where classes are not known, or samples are not independent."""
+    """Check the probabilities of every class; None if classes are unknown or samples are not independent."""
     if collected.classwise is None or collected.by_class is None or collected.kind != "classification":
         return None
     sums, counts, hits = collected.classwise.tables()
     labels = hits.sum(1)
-    predicted, right = collected.by_class.counts.sum((1, 2)), collected.by_class.counts[:, :, 0].sum(1)
+    predicted, correct = collected.by_class.counts.sum((1, 2)), collected.by_class.counts[:, :, 0].sum(1)
     names = [str(collected.class_name(k)) for k in range(len(labels))]
     positive, why = _positive_of_two(collected.positive, labels)
-    is_tested = counts >= FEWEST
+    is_tested = counts >= FEWEST_TESTED
     if len(labels) == 2:  # the other class's probability is the complement
         is_tested[1 - int(np.argmin(labels))] = False
     tested = int(is_tested.sum())
@@ -105,13 +105,13 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
             ends = (float(end) for end in wilson(int(hits[k, b]), int(counts[k, b]), level))
             worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), Interval(float(hits[k, b] / counts[k, b]), *ends))
         share = float(sums[k].sum() / collected.samples)
-        numbers = (int(labels[k]), int(predicted[k]), int(right[k]))
+        numbers = (int(labels[k]), int(predicted[k]), int(correct[k]))
         rows.append(ClassRow(name, *numbers, share, float(misplaced[k]), worst))
-    return Classes(rows, _majority(names, labels, right, level), collected.samples, tested, positive, why)
+    return Classes(rows, _majority(names, labels, correct, level), collected.samples, tested, positive, why)
 
 
 def _positive_of_two(positive: int | None, labels: Ints) -> tuple[int | None, str]:
-    """The class of two that a report speaks of, and why: the positive one, or the rarer where none is known."""
+    """The class of two that a report is about, and why: the positive one, or the rarer if none is known."""
     if len(labels) != 2:
         return None, ""
     if positive is not None:
@@ -127,12 +127,12 @@ def _limits(hits: Ints, counts: Ints, is_tested: Any, level: float) -> tuple[Dou
     return low, high
 
 
-def _majority(names: Sequence[str], labels: Ints, right: Ints, level: float) -> Majority:
-    """The constant answer, and McNemar's exact test: where only one of the two is right, is it as often the model?"""
+def _majority(names: Sequence[str], labels: Ints, correct: Ints, level: float) -> Majority:
+    """The constant answer against the model, by McNemar's exact test."""
     k, samples = int(np.argmax(labels)), int(labels.sum())
-    errors, model_errors = samples - int(labels[k]), samples - int(right.sum())
+    errors, model_errors = samples - int(labels[k]), samples - int(correct.sum())
     low, high = wilson(errors, samples, level)
-    gained, lost = int(right.sum() - right[k]), int(labels[k] - right[k])
+    gained, lost = int(correct.sum() - correct[k]), int(labels[k] - correct[k])
     p_value = two_sided(gained, gained + lost, 0.5) if gained + lost else 1.0
     return Majority(names[k], Interval(errors / samples, float(low), float(high)), model_errors, errors, p_value)
 
@@ -143,15 +143,15 @@ def describe_classes(classes: Classes, level: float) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name, "labels": row.labels, "predicted": row.predicted, "claimed": row.claimed,
-            "happened": row.labels / classes.samples, "precision": _share(row.right, row.predicted, level),
-            "recall": _share(row.right, row.labels, level), "misplaced": row.misplaced, "flag": row.misplaced > 0,
+            "happened": row.labels / classes.samples, "precision": _share(row.correct, row.predicted, level),
+            "recall": _share(row.correct, row.labels, level), "misplaced": row.misplaced, "flag": row.misplaced > 0,
         }
         for row in rows
     ]  # fmt: skip
 
 
 def _share(part: int, total: int, level: float) -> dict[str, float | int | None]:
-    """A share with Wilson's limits, and the counts it is of."""
+    """A share with Wilson's limits, and its counts."""
     if not total:
         return {"value": None, "low": None, "high": None, "part": part, "of": total}
     low, high = wilson(part, total, level)
@@ -171,7 +171,7 @@ def describe_majority(majority: Majority, samples: int) -> dict[str, Any]:
 def describe_positive(
     collected: Collected, classes: Classes, numbers: dict[str, Interval], level: float
 ) -> dict[str, Any] | None:
-    """P(positive) over its whole range: reliability, proper scores beside those of the base rate, precision, recall."""
+    """P(positive) over its whole range: reliability, proper scores with those of the base rate, precision, recall."""
     k = classes.positive
     if k is None or collected.classwise is None:
         return None
@@ -192,25 +192,13 @@ def describe_positive(
          "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {number(entropy)}"},
     ]  # fmt: skip
     shares = [
-        (
-            "Happens",
-            row.labels,
-            n,
-            f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average",
-        ),
-        (
-            "Precision",
-            row.right,
-            row.predicted,
-            f"of {count(row.predicted)} answers {row.name}, {count(row.right)} are right",
-        ),
-        (
-            "Recall",
-            row.right,
-            row.labels,
-            f"of {count(row.labels)} samples that are {row.name}, {count(row.right)} are found",
-        ),
-    ]
+        ("Happens", row.labels, n,
+         f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average"),
+        ("Precision", row.correct, row.predicted,
+         f"of {count(row.predicted)} answers {row.name}, {count(row.correct)} are right"),
+        ("Recall", row.correct, row.labels,
+         f"of {count(row.labels)} samples that are {row.name}, {count(row.correct)} are found"),
+    ]  # fmt: skip
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}
         for label, part, total, note in shares

@@ -56,10 +56,10 @@ class WorstError:
 class Collected:
     """What one pass over the predictions gives.
 
-    The checksums tell whether two files are about the same samples, or are the same file. ``label_crc`` is 0
-    without labels, ``named_label_crc`` (of the labels' class names) and ``id_crc`` are None where there are
-    no names or ids, ``value_crc`` is of the first batch. ``ignored`` counts labels that are left out,
-    ``impossible`` labels that were given the probability 0, whose NLL takes `floor` for it.
+    The checksums tell whether two files have the same samples, or are the same file. ``label_crc`` is 0 without
+    labels, ``named_label_crc`` (of the labels' class names) and ``id_crc`` are None without names or ids,
+    ``value_crc`` is of the first batch. ``ignored`` counts labels that are left out, ``impossible`` labels of
+    probability 0, for which the NLL takes `floor`.
     """
 
     sketch: ConfidenceSketch
@@ -95,7 +95,7 @@ class Collected:
 
     @property
     def floor(self) -> float:
-        """What a logarithm takes for smaller probabilities."""
+        """The value that logarithms take instead of smaller probabilities."""
         return FLOOR if self.digits is None else self.digits.floor
 
     @property
@@ -105,14 +105,14 @@ class Collected:
 
     @property
     def nll_note(self) -> str | None:
-        """What the NLL takes for labels of probability 0, if there are any."""
+        """A note on labels of probability 0 in the NLL, if there are any."""
         if not self.impossible:
             return None
         samples = "1 sample gives its" if self.impossible == 1 else f"{count(self.impossible)} samples give their"
         return f"{samples} label probability 0, counted as {significant(self.floor)}; infinite without that floor"
 
     def summary(self) -> Summary:
-        """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
+        """Every metric: exact if all samples were kept, otherwise of the sketch, with bounds."""
         summary = self.confidences.exact(self.sketch.summary())
         if not self.impossible:
             return summary
@@ -129,25 +129,25 @@ class Collected:
 
     @property
     def errors(self) -> int:
-        """How many predictions are wrong, of which the most confident are in `worst`."""
+        """The number of wrong predictions, of which the most confident are in `worst`."""
         return int(self.overall.counts[:, :, 1].sum())
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, as far as they are known; of confidences those that were predicted."""
+        """The names of the classes, as far as they are known; for confidences, those of the predicted ones."""
         if self.class_levels is not None:
             return self.class_levels.names()
         return [str(self.class_name(k)) for k in range(self.num_classes or 0)]
 
     def class_name(self, index: int | str | None) -> str | None:
-        """What to call a class."""
+        """The name of a class."""
         if index is None or isinstance(index, str):
             return index
         return self.class_names[index] if self.class_names else str(index)
 
 
 def check_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
-    """The group columns that are asked for, all of them if None; each must be there."""
+    """The requested group columns, or all of them if None; an error if one does not exist."""
     names = list(predictions.group_names if groups is None else groups)
     for name in names:
         check_group(predictions, name)
@@ -199,7 +199,7 @@ def collect(
         groups: group columns to break the numbers down by; all of them if None.
         outcome: counts what its policy decides about every batch.
         calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
-        stage: of the audit, for the progress.
+        stage: name of the stage in the progress bar.
         progress: called with the number of rows read.
     """
     collected = begin(predictions, check_groups(predictions, groups))
@@ -250,11 +250,11 @@ def id_bytes(ids: Array) -> bytes:
 
 
 def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[TopLabel, Array | None]]:
-    """The samples of a batch that count, a block at a time, with the numbers they were judged by."""
+    """The samples of a batch that count, a block at a time, with the values of the batch."""
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
             rows = slice(start, start + BLOCK)
-            yield _of_confidence(batch.confidence[rows], batch.correct[rows], start), None
+            yield _top_label_of(batch.confidence[rows], batch.correct[rows], start), None
         return
     values, labels = getattr(batch, batch.holds), batch.labels
     if batch.holds == "logits":
@@ -269,21 +269,21 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
         yield top, values
 
 
-def _of_confidence(confidence: Array, correct: Bools, first: int) -> TopLabel:
+def _top_label_of(confidence: Array, correct: Bools, start: int) -> TopLabel:
     sure = confidence.astype(np.float64)
-    nothing = np.zeros_like(sure)
+    zeros = np.zeros_like(sure)
     return TopLabel(
         confidence=sure,
         shortfall=1 - sure,
         correct=correct,
-        labels=np.zeros(len(sure), np.int64),  # unknown; nothing looks at them
+        labels=np.zeros(len(sure), np.int64),  # unknown, and not used
         predicted=None,
         max_logit=sure,
-        nll=nothing,
-        brier=nothing,
+        nll=zeros,
+        brier=zeros,
         cells=cells_of_confidence(sure, precision_of(confidence)),
         precision=precision_of(confidence),
-        first=first,
+        first=start,
         counted=None,
     )
 
@@ -323,7 +323,7 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
 def _count_predicted(
     levels: Levels, by_class: Breakdown, collected: Collected, batch: Predictions, top: TopLabel
 ) -> None:
-    """Add a block of confidences to the classes that were predicted, unless these are too many for a table."""
+    """Add a block of confidences to the table of predicted classes, unless these are too many."""
     codes = levels.encode(batch.predicted[top.rows()], most=math.inf)
     if len(levels.codes) > MOST_LEVELS:
         collected.class_levels = collected.by_class = None
@@ -333,45 +333,45 @@ def _count_predicted(
 
 
 def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None:
-    wrong = np.flatnonzero(~top.correct)
-    if not len(wrong):
+    errors = np.flatnonzero(~top.correct)
+    if not len(errors):
         return
-    worst = collected.worst[-1].shortfall if len(collected.worst) == ERRORS_KEPT else np.inf
-    shortfall = top.shortfall[wrong]
-    shortfall, wrong = shortfall[shortfall < worst], wrong[shortfall < worst]
+    largest = collected.worst[-1].shortfall if len(collected.worst) == ERRORS_KEPT else np.inf
+    shortfall = top.shortfall[errors]
+    shortfall, errors = shortfall[shortfall < largest], errors[shortfall < largest]
     rows = top.rows()
     # Of equally confident errors the first ones stay, whatever the size of the batches.
-    for at in wrong[np.argsort(shortfall, kind="stable")[:ERRORS_KEPT]].tolist():
-        row = int(rows[at])
+    for index in errors[np.argsort(shortfall, kind="stable")[:ERRORS_KEPT]].tolist():
+        row = int(rows[index])
         name = collected.rows + row if batch.ids is None else batch.ids[row].item()
-        label: int | str | None = None if top.predicted is None else int(top.labels[at])
-        predicted: int | str | None = None if top.predicted is None else int(top.predicted[at])
+        label: int | str | None = None if top.predicted is None else int(top.labels[index])
+        predicted: int | str | None = None if top.predicted is None else int(top.predicted[index])
         if batch.predicted is not None:
             predicted = str(batch.predicted[row])
             label = None if batch.actual is None else str(batch.actual[row])
-        position = _position_of(batch, top, at)
-        error = WorstError(name, position, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
+        position = _position_of(batch, top, index)
+        error = WorstError(name, position, label, predicted, float(top.confidence[index]), float(top.shortfall[index]))
         collected.worst.append(error)
     collected.worst.sort(key=lambda error: error.shortfall)
     del collected.worst[ERRORS_KEPT:]
 
 
-def _position_of(batch: Predictions, top: TopLabel, at: int) -> tuple[int, ...] | None:
+def _position_of(batch: Predictions, top: TopLabel, index: int) -> tuple[int, ...] | None:
     """Row and column of a pixel inside its image, or the number of a token in its sequence."""
     if batch.kind == "classification" or top.counted is None:
         return None
-    position = int(np.nonzero(top.counted)[1][at])
+    position = int(np.nonzero(top.counted)[1][index])
     return tuple(int(i) for i in np.unravel_index(position, batch.labels.shape[1:]))
 
 
 def _keep_sample(collected: Collected, top: TopLabel, values: Array | None) -> None:
     numbers = np.arange(collected.samples, collected.samples + len(top.labels))
     columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
-    collected.judged.add(numbers, lambda stay: tuple(column[stay] for column in columns))
+    collected.judged.add(numbers, lambda chosen_rows: tuple(column[chosen_rows] for column in columns))
     if values is not None:
         rows = values
 
-        def take(stay: Ints) -> Columns:
-            return top.take(rows)[stay], top.labels[stay], top.rows()[stay] + collected.rows
+        def take(chosen_rows: Ints) -> Columns:
+            return top.take(rows)[chosen_rows], top.labels[chosen_rows], top.rows()[chosen_rows] + collected.rows
 
         collected.logits.add(numbers, take)

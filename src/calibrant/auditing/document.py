@@ -1,4 +1,4 @@
-"""The audit of one set of predictions as a plain document: numbers, tables, curves and findings, ready to be drawn."""
+"""The audit of one set of predictions as plain values: numbers, tables, curves and findings, ready to be drawn."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from calibrant.auditing.classes import check_classes, describe_classes, describe
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
 from calibrant.auditing.repairs import (
-    FEWEST,
+    FEWEST_TO_FIT,
     Repair,
     ScoreCurve,
     choose_as_fit,
+    curves_of_other_scores,
     judge_repairs,
     logit_windows,
-    other_scores,
 )
 from calibrant.metrics import (
     COMPARED,
@@ -91,7 +91,7 @@ def describe_model(
     seed: int,
     centre: bool | None = None,
 ) -> Described:
-    """Everything about one model; ``centre`` leaves one reading of logit normalisation."""
+    """The whole document of one model; ``centre`` selects one reading of logit normalisation."""
     summary = collected.summary()
     independent = collected.kind == "classification"
     values, numbers, classwise = numbers_of(collected, summary, level, replicates, seed)
@@ -140,7 +140,7 @@ def describe_model(
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
         "objects": None if collected.object_sizes is None else collected.object_sizes.series(),
-        "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val, centre))],
+        "curves": [_curve(*curve, level) for curve in (by_confidence, *curves_of_other_scores(collected, val, centre))],
         "logits": logits,
         "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
@@ -157,20 +157,20 @@ def numbers_of(
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""
     values = dict(summary.metrics())
-    others: dict[str, Interval] = {}
+    additional: dict[str, Interval] = {}
     if collected.object_sizes is not None:
-        others["objectness_deviation"] = collected.object_sizes.deviation(level)
-        values["objectness_deviation"] = Approximate(others["objectness_deviation"].value)
+        additional["objectness_deviation"] = collected.object_sizes.deviation(level)
+        values["objectness_deviation"] = Approximate(additional["objectness_deviation"].value)
     if collected.clusters is None:
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
-        if collected.impossible:  # which of the images they are in was not kept
+        if collected.impossible:  # it is not known which images they are in
             numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
     if collected.overlaps is not None:
-        others["mean_iou"] = collected.overlaps.mean_iou(level=level, replicates=replicates, seed=seed)
-        values["mean_iou"] = Approximate(others["mean_iou"].value)
-    numbers |= others
+        additional["mean_iou"] = collected.overlaps.mean_iou(level=level, replicates=replicates, seed=seed)
+        values["mean_iou"] = Approximate(additional["mean_iou"].value)
+    numbers |= additional
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()
@@ -256,7 +256,7 @@ def _repair(repair: Repair) -> dict[str, Any]:
 
 
 def _choice(choice: Selection) -> dict[str, Any]:
-    """What `calibrant fit` would choose, and how everything did that it would try."""
+    """What `calibrant fit` would choose, and the results of all its candidates."""
     calibrator = "none" if choice.calibrator is None else choice.calibrator.name
     return {"calibrator": calibrator, "score": str(choice.score), **choice.evidence()}
 
@@ -285,9 +285,8 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
     if collected.kind != "classification":
         notes.append(
             f"{count(collected.rows)} {wholes}, {count(collected.samples)} {units} that count, pooled over all "
-            f"{wholes}. "
-            f"{units.capitalize()} of one {wholes[:-1]} are alike, so intervals draw {wholes}; where that is not done, "
-            "none is given."
+            f"{wholes}. {units.capitalize()} of one {wholes[:-1]} are alike, so intervals resample {wholes}; numbers "
+            "for which that is not done have no interval."
         )
     if collected.ignored:
         total = collected.samples + collected.ignored
@@ -301,11 +300,11 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
             f"{units} drawn at random."
         )
     if collected.holds == "confidence":
-        missing = "NLL, Brier score" if collected.class_levels else "NLL, Brier score, classes"
-        notes.append(f"Only confidences are known: no {missing} or repairs.")
+        unavailable = "NLL, Brier score" if collected.class_levels else "NLL, Brier score, classes"
+        notes.append(f"Only confidences are known: no {unavailable} or repairs.")
     elif not repairs:
-        few = collected.samples < FEWEST
-        why = f"fewer than {FEWEST} samples" if few else "all or none of the predictions are right"
+        is_small = collected.samples < FEWEST_TO_FIT
+        why = f"fewer than {FEWEST_TO_FIT} samples" if is_small else "all or none of the predictions are right"
         notes.append(f"No repair was tried: {why}.")
     return notes
 
@@ -313,8 +312,8 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
 def reliability_series(summary: Summary, level: float) -> dict[str, Any]:
     """Fifteen bins of a reliability diagram, with Wilson's intervals of their accuracies."""
     bins = summary.reliability(15)
-    right = np.rint(np.nan_to_num(bins.accuracy) * bins.count)
-    low, high = wilson(right, bins.count, level)
+    correct = np.rint(np.nan_to_num(bins.accuracy) * bins.count)
+    low, high = wilson(correct, bins.count, level)
     return {
         "low": bins.low, "high": bins.high, "count": bins.count, "confidence": bins.confidence,
         "accuracy": bins.accuracy, "accuracy_low": low, "accuracy_high": high,
@@ -327,16 +326,16 @@ def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
 
 
 def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:
-    """A curve thinned to points evenly spread over the coverage, those of the risks and coverages of the table kept."""
+    """A curve thinned to evenly spread coverages, with the points at the table's risks and coverages."""
     coverage, risk = curve.coverage, curve.risk
     indices = np.searchsorted(coverage, np.concatenate([np.linspace(0, 1, POINTS), np.array(COVERAGES) - 1e-12]))
-    fitting = [np.flatnonzero(risk <= target)[-1:] for target in RISKS]
-    at = np.unique(np.minimum(np.concatenate([indices, *fitting]), len(coverage) - 1))
-    accepted = np.rint(coverage[at] * samples)
-    errors = np.rint(risk[at] * accepted)
+    last_within = [np.flatnonzero(risk <= target)[-1:] for target in RISKS]
+    kept = np.unique(np.minimum(np.concatenate([indices, *last_within]), len(coverage) - 1))
+    accepted = np.rint(coverage[kept] * samples)
+    errors = np.rint(risk[kept] * accepted)
     low, high = wilson(errors, accepted, level)
     return {
-        "score": name, "label": title, "points_all": len(at) == len(coverage), "coverage": coverage[at],
-        "risk": risk[at], "risk_low": low, "risk_high": high, "threshold": curve.threshold[at],
+        "score": name, "label": title, "points_all": len(kept) == len(coverage), "coverage": coverage[kept],
+        "risk": risk[kept], "risk_low": low, "risk_high": high, "threshold": curve.threshold[kept],
         "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
     }  # fmt: skip

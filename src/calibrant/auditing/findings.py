@@ -31,8 +31,8 @@ from calibrant.predictions import Digits
 from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
-READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
-NO_CLAIM = 100  # samples, below which no claim is made
+READ_WITH_CARE = 1000  # below this number of samples, there is a warning about little data
+NO_CLAIM = 100  # below this number of samples, no claim is made
 SURE = 0.99  # the most confident predictions are above this
 LOGARITHMS = "Where a logarithm is needed (NLL, temperature scaling, logit normalisation)"
 REMEDY = "Unless the model gives them so, save logits, or probabilities with all digits."
@@ -94,22 +94,19 @@ def _says(part: ClassBin) -> str:
 
 
 def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
-    """Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either.
+    """Good if the ECE is surely small, or cannot be told from chance and cannot be large.
 
-    Unknown if it could be anything; else by its size.
+    Unknown if the ECE could be small or large; otherwise by its size.
     """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
     ece, n = evidence.numbers["ece_15"], evidence.collected.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
     if n < NO_CLAIM or not math.isfinite(ece.low):
-        few = (
-            f"{count(n)} samples"
-            if evidence.collected.kind == "classification"
-            else f"{evidence.collected.rows} images"
-        )
+        is_of_samples = evidence.collected.kind == "classification"
+        size = f"{count(n)} samples" if is_of_samples else f"{evidence.collected.rows} images"
         return (
             "unknown",
-            f"Too little data to tell: {few}.",
+            f"Too little data to tell: {size}.",
             f"On these {claims}. No claim about calibration is worth making from so few.",
         )
     text = (
@@ -132,7 +129,7 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding: first what limits all others, then the most important."""
+    """Every finding: first those that limit all others, then the rest by importance."""
     repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
     sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
     findings = [Finding(*words) for words in sentences]
@@ -140,37 +137,37 @@ def list_findings(evidence: Evidence) -> list[Finding]:
         findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
-            findings += _worse_than_the_rest(column, rows, evidence)
+            findings += _worse_groups(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    first = [*_doubts(evidence), *_rounding(evidence.collected)]
-    return first + sorted(findings, key=lambda finding: order[finding.level])
+    limiting = [*_doubts(evidence), *_rounding(evidence.collected)]
+    return limiting + sorted(findings, key=lambda finding: order[finding.level])
 
 
 def _doubts(evidence: Evidence) -> Iterator[Finding]:
-    """Signs that labels or columns are not what they are taken for: all alike, or of the other class."""
+    """Signs of mistaken labels or columns: all labels are the same, or they belong to the other class."""
     classes, n = evidence.classes, evidence.collected.samples
     if classes is None or n < NO_CLAIM:
         return
     majority = classes.majority
-    others = "the other class" if len(classes.rows) == 2 else "other classes"
+    other_classes = "the other class" if len(classes.rows) == 2 else "other classes"
     if not majority.errors:
         yield Finding(
             "poor",
             f"All labels are {majority.name}",
-            f"Nothing can be learnt from them about {others}; a policy that is fitted on them would always answer "
+            f"Nothing can be learnt from them about {other_classes}; a policy fitted on them would always answer "
             f"{majority.name}.",
             f"{count(n)} samples, {count(majority.model_errors)} of them predicted otherwise.",
         )
     elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:
         if majority.p_value >= 1 - evidence.confidence_level:
             return
-        other = "" if classes.positive is None else classes.rows[1 - classes.positive].name
+        rival = "" if classes.positive is None else classes.rows[1 - classes.positive].name
         yield Finding(
             "poor",
             f"Wrong in {percent(majority.model_errors / n)}, so that the opposite would be right more often",
             "The labels may be swapped, or the column may be of the other class"
-            + (f": if it is the probability of {other}, add --positive {shlex.quote(other)}." if other else "."),
+            + (f": if it is the probability of {rival}, add --positive {shlex.quote(rival)}." if rival else "."),
             f"{count(majority.model_errors)} errors among {count(n)} samples; always answering {majority.name} makes "
             f"{count(majority.errors)}.",
         )
@@ -182,17 +179,17 @@ def _classes(evidence: Evidence) -> Iterator[Finding]:
     if classes is None or evidence.collected.samples < NO_CLAIM or classes.worst is None:
         return
     rows = sorted((row for row in classes.rows if row.misplaced > 0), key=lambda row: -row.misplaced)
-    first = rows[0]
-    assert first.worst is not None
-    grade: Level = "poor" if first.misplaced >= POOR_FROM else "fair" if first.misplaced >= FAIR_FROM else "info"
-    others = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
+    worst = rows[0]
+    assert worst.worst is not None
+    grade: Level = "poor" if worst.misplaced >= POOR_FROM else "fair" if worst.misplaced >= FAIR_FROM else "info"
+    further = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
     yield Finding(
         grade,
-        f"The probability of {first.name} is off beyond chance",
-        f"{_says(first.worst).capitalize()}, on {count(first.worst.count)} samples.{others}",
-        f"At least {percent(first.misplaced)} of its probability is in the wrong place (exact limits over "
-        f"{classes.tested} bins together); it says {percent(first.claimed)} on average and "
-        f"{percent(first.labels / classes.samples)} happen.",
+        f"The probability of {worst.name} is off beyond chance",
+        f"{_says(worst.worst).capitalize()}, on {count(worst.worst.count)} samples.{further}",
+        f"At least {percent(worst.misplaced)} of its probability is in the wrong place (exact limits over "
+        f"{classes.tested} bins together); it says {percent(worst.claimed)} on average and "
+        f"{percent(worst.labels / classes.samples)} happen.",
     )
 
 
@@ -205,7 +202,7 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
     constant = f"Always answering {majority.name} is wrong in {with_limits(majority.error)}"
     is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
     if majority.error.value > 0.5 and is_better:
-        return  # among many classes that is no rival
+        return  # a constant answer is no competitor among many classes
     is_worse = majority.model_errors > majority.errors and majority.p_value < 1 - evidence.confidence_level
     order = " Are the columns in the order of the labels?" if is_worse and len(evidence.classes.rows) > 2 else ""
     yield Finding(
@@ -225,17 +222,17 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
         return
     bins, level = evidence.reliability, evidence.confidence_level
     filled = bins.count > 0
-    # All bins are looked at, so each takes its share of the error that is allowed.
-    each = 1 - (1 - level) / max(1, int(filled.sum()))
-    right = np.nan_to_num(bins.accuracy) * bins.count
-    low, high = wilson(right, bins.count, each)
+    # All bins are tested together (Bonferroni).
+    bin_level = 1 - (1 - level) / max(1, int(filled.sum()))
+    correct = np.nan_to_num(bins.accuracy) * bins.count
+    low, high = wilson(correct, bins.count, bin_level)
     over, under = filled & (bins.confidence > high), filled & (bins.confidence < low)
     if not over.any() and not under.any():
         yield Finding(
             "good",
             "No bin is off beyond chance",
             "In every bin of the reliability diagram the accuracy agrees with the confidence, as far as data tell.",
-            f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(each)}.",
+            f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(bin_level)}.",
         )
     ece = evidence.numbers["ece_15"].value
     grade: Level = "poor" if ece >= LARGE_ERROR else "fair" if ece > SMALL_ERROR else "info"
@@ -258,7 +255,7 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
 def _ranges(bins: Reliability, marked: Bools) -> str:
     """Runs of marked bins in words: "53.33% to 80.00%, above 93.33%"."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
-    ends = [(bins.low[first], bins.high[stop - 1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
+    ends = [(bins.low[start], bins.high[stop - 1]) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
     if (0, 1) in ends:
         return "everywhere"
     return ", ".join(
@@ -271,22 +268,22 @@ def _ranges(bins: Reliability, marked: Bools) -> str:
 def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     """Errors among the predictions that should hardly have any."""
     counts = evidence.collected.sketch.base_counts.reshape(-1, 2)
-    right, wrong = (int(part) for part in counts[round(SURE * len(counts)) :].sum(0))
-    low = float(wilson(wrong, right + wrong, evidence.confidence_level)[0])
-    if right + wrong < NO_CLAIM or low <= 0.01:
+    correct, errors = (int(part) for part in counts[round(SURE * len(counts)) :].sum(0))
+    low = float(wilson(errors, correct + errors, evidence.confidence_level)[0])
+    if correct + errors < NO_CLAIM or low <= 0.01:
         return
-    rate = percent(wrong / (right + wrong))
+    rate = percent(errors / (correct + errors))
     yield Finding(
         "poor" if low > 0.03 else "fair",
         "Errors among the most confident predictions",
         f"Of the predictions with a confidence above {round_percent(SURE)}, {rate} are wrong; at most 1% should be.",
-        f"{count(wrong)} errors among {count(right + wrong)} predictions; the lower limit of the error rate is "
+        f"{count(errors)} errors among {count(correct + errors)} predictions; the lower limit of the error rate is "
         f"{percent(low)}.",
     )
 
 
 def _max_logit(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the largest logit tells right from wrong at equal confidence, as after label smoothing (SC Fig. 9)."""
+    """Whether the largest logit tells correct from wrong predictions of equal confidence (SC Fig. 9)."""
     gap = evidence.logit_gap
     if gap is None or not math.isfinite(gap.low):
         return
@@ -322,21 +319,21 @@ def _max_logit(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _worse_than_the_rest(column: str, rows: Sequence[Row], evidence: Evidence) -> Iterator[Finding]:
+def _worse_groups(column: str, rows: Sequence[Row], evidence: Evidence) -> Iterator[Finding]:
     flagged = sorted((row for row in rows if row.flag), key=lambda row: -abs(row.gap) * math.sqrt(row.count))
     if not flagged:
         return
-    first = flagged[0]
-    half, shares = z_value(evidence.confidence_level) * first.error, (first.accuracy, first.confidence)
-    limits = difference_span(max(-1.0, first.gap - half), min(1.0, first.gap + half), "share", shares)
+    largest = flagged[0]
+    half, shares = z_value(evidence.confidence_level) * largest.error, (largest.accuracy, largest.confidence)
+    limits = difference_span(max(-1.0, largest.gap - half), min(1.0, largest.gap + half), "share", shares)
     groups = "predicted classes" if column == "class" else f"groups of {column}"
     names = listing([row.name for row in flagged], 5)
     yield Finding(
         "fair",
         f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
         f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
-        f"{first.name}: confidence {percent(first.confidence)}, accuracy {percent(first.accuracy)}, gap "
-        f"{difference(first.gap, 'share', shares)} {limits}, {count(first.count)} samples "
+        f"{largest.name}: confidence {percent(largest.confidence)}, accuracy {percent(largest.accuracy)}, gap "
+        f"{difference(largest.gap, 'share', shares)} {limits}, {count(largest.count)} samples "
         f"(exact binomial tails, Holm's procedure over {len(rows)}).",
     )
 
@@ -382,11 +379,11 @@ def _counts(collected: Collected, digits: Digits) -> str:
         return f"{count(digits.values)} probabilities, the smallest is {significant(digits.least)}."
     at_label = f"{count(collected.impossible)} of them" if collected.impossible else "none of them"
     counts = f"{count(digits.zeros)} of {count(digits.values)} probabilities are 0, {at_label} at the true label"
-    others = f"shared by the {digits.classes - 1} other classes" if digits.classes > 2 else "of the other class"
+    holders = f"shared by the {digits.classes - 1} other classes" if digits.classes > 2 else "of the other class"
     if digits.places:
         reason = "half of the last decimal place"
     else:
         reason = (
             f"the smaller of the least probability above 0 ({significant(digits.least)}) and one in twice the samples"
         )
-    return f"{counts}. The floor {significant(digits.floor)} is {reason}, {others}."
+    return f"{counts}. The floor {significant(digits.floor)} is {reason}, {holders}."

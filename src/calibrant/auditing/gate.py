@@ -1,9 +1,9 @@
 """A gate for a model: every requirement is judged by the interval of its number, not by the number alone.
 
-A requirement passes where the whole interval does, fails where the whole interval does, and cannot be told otherwise;
-then it says about how many samples would do, since an interval shrinks with the square root of their number. Over the
-groups of a column the level is shared (Bonferroni), so that a good model fails in some group as rarely as it would
-without groups.
+A requirement passes if the whole interval meets it, fails if the whole interval misses it, and is undecided otherwise.
+Then the judgement says roughly how many samples would decide, since an interval shrinks with the square root of their
+number. The level is shared between the groups of a column (Bonferroni), so that a good model fails in some group as
+rarely as it would without groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "unknown"]
 _WORDS = {"pass": "passes", "fail": "fails", "unknown": "cannot tell"}
-#: More samples than this are no advice.
+#: A larger number of samples is not worth suggesting.
 _MOST_NEEDED = 10**9
 
 
@@ -39,16 +39,16 @@ class Judgement:
 
     Attributes:
         requirement: as it was written.
-        metric: what was measured.
+        metric: the name of the metric.
         group: ``column=value``, or empty for all samples.
         status: ``"pass"``, ``"fail"`` or ``"unknown"``.
-        value: the number, NaN if there is none.
-        low: its interval's lower end.
-        high: the upper end.
-        limit: what it is held against.
-        samples: how many it was measured on.
-        needed: how many samples would decide, about; None where it is decided or no number would do.
-        text: all of it in one sentence.
+        value: the measured value, NaN if there is none.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        limit: the limit of the requirement.
+        samples: number of samples behind the value.
+        needed: the approximate number of samples that would decide; None if it is decided, or no number would do.
+        text: the judgement in one sentence.
     """
 
     requirement: str
@@ -76,7 +76,7 @@ class Check:
 
     @property
     def passed(self) -> bool | None:
-        """True if all pass, False if one fails, None if one cannot be told and none fails."""
+        """True if all pass, False if one fails, None if one is undecided and none fails."""
         statuses = {judgement.status for judgement in self.requirements}
         return False if "fail" in statuses else None if "unknown" in statuses else True
 
@@ -107,10 +107,10 @@ def check(
     Args:
         predictions: labelled predictions.
         requirements: as `parse_requirement` reads them: ``"ece <= 0.03"``, ``"risk@0.8 <= 5%"``, ``"ece no worse"``.
-        policy: what ``policy.risk``, ``policy.coverage`` and other such requirements are of. Where it has thresholds by
-            class, risk and coverage are judged in each of these too.
+        policy: the policy that ``policy.risk``, ``policy.coverage`` and the like refer to. If it has thresholds by
+            class, risk and coverage are also judged in each class.
         baseline: predictions of another model on the same samples, for ``no worse``.
-        groups: a column; every requirement is judged in each of its groups too.
+        groups: a column; every requirement is also judged in each of its groups.
         level: of the intervals.
         replicates: of the bootstrap.
         seed: of the bootstrap.
@@ -139,8 +139,8 @@ def check(
     sampling = {"level": level, "replicates": replicates, "seed": seed}
     changes = {}
     if baseline is not None:
-        other = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
-        changes = _changes(other, collected, sampling)
+        baseline_collected = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
+        changes = _changes(baseline_collected, collected, sampling)
     parts = [_Samples("", sampling, collected, outcome)]
     if groups is not None:
         split = _split(predictions, groups, policy, progress)
@@ -194,7 +194,7 @@ class _Samples:
     outcome: Any = None  # what a policy did with them
 
     def size(self, metric: str) -> int:
-        """The samples that a number is of: of wrong answers, the answers."""
+        """The number of samples behind a metric; for the risk of a policy, its answers."""
         if metric in ("policy.risk", "policy.cost"):
             return int(self.outcome.accepted)
         if metric == "policy.recall":
@@ -221,7 +221,7 @@ class _Samples:
 
 
 def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
-    """What a policy did, with limits."""
+    """A metric of a policy with its limits."""
     from calibrant.selective import bounded_mean_interval, coverage_interval, risk_interval
 
     tails = (1 - level) / 2, (1 - level) / 2
@@ -252,7 +252,7 @@ def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) 
 def _split(
     predictions: Predictions, column: str, policy: Policy | None, progress: Progress
 ) -> dict[str, tuple[Collected, Outcome | None]]:
-    """What was collected of the samples of every group, in one pass, and what the policy did with them."""
+    """What one pass collects about every group, and what the policy decides there."""
     from calibrant.auditing.collect import add_batch, begin
     from calibrant.selective import Outcome
 
@@ -271,11 +271,11 @@ def _split(
 
 
 def _changes(baseline: Collected, collected: Collected, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """What the model differs by from the baseline, on the same samples."""
-    from calibrant.auditing.audit import why_not_the_same
+    """The differences of the model from the baseline, on the same samples."""
+    from calibrant.auditing.audit import explain_mismatch
     from calibrant.metrics import paired_differences
 
-    reason = why_not_the_same(baseline, collected)
+    reason = explain_mismatch(baseline, collected)
     if reason is not None:
         raise ValueError(f"the model cannot be compared with the baseline: {reason}")
     return paired_differences(baseline.pairs(), collected.pairs(), **sampling)
@@ -298,9 +298,9 @@ def _judge(requirement: Requirement, group: str, interval: Interval, samples: in
 
 
 def _needed(value: float, low: float, high: float, limit: float, samples: int, *, is_noise: bool) -> int | None:
-    """About how many samples would decide: limits come closer with the square root of the number."""
+    """The approximate number of samples that would decide: limits narrow with its square root."""
     reach, gap = (high - value, limit - value) if value <= limit else (value - low, value - limit)
-    if is_noise:  # what is measured would shrink with more samples, as its upper limit does
+    if is_noise:  # with more samples the value shrinks, as its upper limit does
         reach, gap = high, limit
     if not (math.isfinite(reach) and gap > 0 and samples):
         return None
@@ -309,7 +309,7 @@ def _needed(value: float, low: float, high: float, limit: float, samples: int, *
 
 
 def _two_digits(number: float) -> int:
-    """A number rounded up to two digits: more are not known.
+    """A number rounded up to two significant digits.
 
     Example:
         >>> _two_digits(38160.2), _two_digits(7.0)
@@ -325,8 +325,8 @@ def _sentence(requirement: Requirement, judgement: Judgement) -> str:
     if requirement.is_relative:
         limits = difference_span(judgement.low, judgement.high, unit).strip("[]").replace(", ", " to ")
         measured = f"difference {difference(judgement.value, unit)}"
-    where = f" in {judgement.group}" if judgement.group else ""
-    words = f"{_WORDS[judgement.status]}: {requirement.text}{where}"
+    group = f" in {judgement.group}" if judgement.group else ""
+    words = f"{_WORDS[judgement.status]}: {requirement.text}{group}"
     if math.isnan(judgement.value):
         return f"{words}; there is no such number on {count(judgement.samples)} samples"
     if math.isnan(judgement.low):

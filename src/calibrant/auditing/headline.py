@@ -1,7 +1,7 @@
-"""The top of an audit: the answer to what was asked, and what to do next.
+"""The top of an audit: the verdict, and what to do next.
 
-The answer is about one model, which of several is better, or whether a policy keeps its promise. The next step is one
-sentence, and the exact command where there is one.
+The verdict is about one model, about which of several is better, or about whether a policy keeps its promise. The next
+step is one sentence, with the exact command if there is one.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def better_model(models: Sequence[Part], comparisons: Sequence[Part]) -> str | N
     Of more than two, the one with the lowest calibration error of those that are better than the first, else the first
     if it is better than all others.
     """
-    first = str(models[0]["name"])
+    first_name = str(models[0]["name"])
     winners = {str(part["second"]): _winner(part) for part in comparisons}
     better = [name for name, winner in winners.items() if winner == name]
     if better:
         errors = {str(model["name"]): _metric(model, "ece_15") for model in models}
         return min(better, key=lambda name: errors[name])
-    is_best = len(winners) == len(models) - 1 and all(winner == first for winner in winners.values())
-    return first if is_best else None
+    is_best = len(winners) == len(models) - 1 and all(winner == first_name for winner in winners.values())
+    return first_name if is_best else None
 
 
 def _winner(comparison: Part) -> str | None:
@@ -83,12 +83,12 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
             words = "Which is better cannot be said, because they are not about the same samples"
         return {"level": level, "headline": f"{words}; {_trust_words(models)}.", "text": text}
     part = next(part for part in comparisons if best in (part["first"], part["second"]))
-    other = part["first"] if best == part["second"] else part["second"]
+    rival = part["first"] if best == part["second"] else part["second"]
     gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
     best_model = next(model for model in models if model["name"] == best)
     trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {trust_in_others}."
+    headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
@@ -97,35 +97,34 @@ def _trust_words(models: Sequence[Part]) -> str:
     states = [(str(model["name"]), _TRUST[model["verdict"]["level"]]) for model in models]
     if len(states) > 1 and len({state for _, state in states}) == 1:
         return f"the confidence of {'both' if len(states) == 2 else 'all'} {states[0][1]}"
-    (first, state), *others = states
-    return ", ".join([f"the confidence of {first} {state}", *(f"that of {name} {words}" for name, words in others)])
+    return ", ".join(f"{'that' if k else 'the confidence'} of {name} {state}" for k, (name, state) in enumerate(states))
 
 
 def _gain(row: Part, is_second: bool) -> str:
-    """What a model has over the other in accuracy or ECE, if it is beyond chance."""
+    """The advantage of a model over another in accuracy or ECE, if it is beyond chance."""
     if row["name"] not in ("ece_15", "accuracy") or _sign(row) != (1 if is_second else -1):
         return ""
-    value, other = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
+    value, rival_value = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
     label = "ECE" if row["name"] == "ece_15" else "accuracy"
-    return f"{label} {percent(value)} against {percent(other)}"
+    return f"{label} {percent(value)} against {percent(rival_value)}"
 
 
 def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
-    first = models[0]
-    repaired = next((model for model in models if model["name"] == f"{first['name']}, calibrated"), None)
-    answered, wrong = (
+    original = models[0]
+    repaired = next((model for model in models if model["name"] == f"{original['name']}, calibrated"), None)
+    answered, errors = (
         next(row for row in policy["rows"] if row["label"] == label) for label in ("Answered", "Wrong answers")
     )
     result = str(policy["promise"]["result"]).removesuffix(".")  # where something else than wrong answers is promised
     clauses = [f"{result[0].lower()}{result[1:]}"] if result else []
-    if wrong["value"] is not None and wrong["value"] == wrong["value"]:
-        note = f" ({wrong['note']})" if wrong["note"] else ""
+    if errors["value"] is not None and errors["value"] == errors["value"]:
+        note = f" ({errors['note']})" if errors["note"] else ""
         share = percent(answered["value"])
-        clauses.append(f"it answers {share} of them, {percent(wrong['value'])} of its answers are wrong{note}")
+        clauses.append(f"it answers {share} of them, {percent(errors['value'])} of its answers are wrong{note}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
-    model = repaired or first
+    model = repaired or original
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
-    before, after = _metric(first, "ece_15"), _metric(model, "ece_15")
+    before, after = _metric(original, "ece_15"), _metric(model, "ece_15")
     change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
     level = _worst_level([str(policy["level"]), str(model["verdict"]["level"])])
     return {
@@ -170,15 +169,15 @@ class CommandWords:
 def next_step(
     words: CommandWords | None, model: str, *, holds: str, split: str | None, level: str, policy: Part | None
 ) -> dict[str, str | None]:
-    """The sentence and the command; in Python's words where no command line was used.
+    """The sentence and the command, or a line of Python if no command line was used.
 
     Args:
         words: of the command line, or None.
-        model: name of the model to go on with.
+        model: name of the model to continue with.
         holds: what its predictions hold.
-        split: of its predictions, where they say.
+        split: of its predictions, if they say so.
         level: of the verdict on it.
-        policy: what a policy does to them, as a document, or None.
+        policy: what a policy decides about them, as a document, or None.
     """
     if holds == "confidence":
         text = "Confidences alone can be judged but not repaired: save the logits or probabilities of every class."
@@ -202,7 +201,7 @@ def _task(level: str) -> str:
 
 
 def _after_policy(words: CommandWords, file: str, split: str | None, policy: Part) -> dict[str, str | None]:
-    options, where = [], file if split != "test" else "VALIDATION"
+    options, file_to_fit = [], file if split != "test" else "VALIDATION"
     if policy["menu"]:
         options = ["--target-risk", f"{policy['menu'][0]['risk']:g}"]
         text = "Fit again, on samples that the policy has not seen, with a risk that can be promised:"
@@ -210,7 +209,7 @@ def _after_policy(words: CommandWords, file: str, split: str | None, policy: Par
         text = "The policy does not fit these samples: fit another on labelled ones like them:"
     else:
         return {"text": "Write down the policy's answers:", "command": words.apply(file)}
-    return {"text": text, "command": words.fit(where, *options)}
+    return {"text": text, "command": words.fit(file_to_fit, *options)}
 
 
 def _in_python(split: str | None, level: str, policy: Part | None) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""A policy on audited predictions: its calibrator applied, and the promise it made against what happened."""
+"""A policy on audited predictions: its calibrator applied, and its promise against what happened."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _PROMISES = {  # level and title by `Outcome.promise_kept`
     "nothing": ("info", "The policy answers nothing here"),
     "unknown": ("info", "The policy promises no risk"),
 }
-
-
 _SETS = {  # level and title by `Outcome.sets_hold`
     "no": ("poor", "The prediction sets hold fewer true classes than promised"),
     "no sign": ("info", "No sign that the prediction sets hold fewer true classes than promised"),
@@ -44,18 +42,15 @@ def calibrate(batch: Predictions, policy: Policy) -> Predictions:
 
 
 def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
-    """What a policy does to audited predictions: the promise it made against what happened."""
+    """What a policy decides about audited predictions, and its promise against what happened."""
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
+    has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    nobody = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
+    without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
-        (
-            "Answered",
-            outcome.coverage,
-            "" if policy.part_column or policy.abstains else f"expected {percent(expected.value)}",
-        ),
+        ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
         ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
-        ("Wrong if all were answered", nobody, ""),
+        ("Wrong if all were answered", without_policy, ""),
     ]
     rows += _promise_rows(outcome)
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
@@ -80,22 +75,22 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
 
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
-    """What a promise of recall or of an expected risk is about; a cost is no share, and stands in the text."""
+    """The row of a promised recall or expected risk; a cost is not a share, and is in the text."""
     promise, tally = outcome.policy.promise, outcome.tally
     if not tally.rows or promise.of not in ("recall", "expected-risk"):
         return []
-    wrong = round(tally.loss)
+    errors = round(tally.loss)
     if promise.of == "expected-risk":
-        share = risk_interval(wrong, tally.rows, 0.025, 0.025)
+        share = risk_interval(errors, tally.rows, 0.025, 0.025)
         return [("Answered wrongly, of all", share, f"expected: at most {allowed(promise.target)}")]
-    share = risk_interval(tally.rows - wrong, tally.rows, 0.025, 0.025)
+    share = risk_interval(tally.rows - errors, tally.rows, 0.025, 0.025)
     label, least = promise.shares[0]
     name = class_name(label, outcome.policy.class_names)
     return [(f"Answered as {name}, of its samples", share, f"promised: at least {allowed(least)}")]
 
 
 def _sets(outcome: Outcome) -> dict[str, Any] | None:
-    """The prediction sets of a policy on audited predictions: sizes, and coverage in all and by class."""
+    """The prediction sets of a policy on audited predictions: their sizes, and coverage in total and by class."""
     sets, counts = outcome.policy.sets, outcome.sets
     if sets is None or counts is None or not counts.samples:
         return None
@@ -110,10 +105,10 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
         {"label": "Empty sets", **facts["empty"], "unit": "share", "note": ""},
     ]
     if silent["samples"]:
-        where = "where the policy abstains"
+        condition = "where the policy abstains"
         rows += [
-            {"label": "Sets of one or two classes", **silent["one_or_two"], "unit": "share", "note": where},
-            {"label": "Sets with the true class", **silent["coverage"], "unit": "share", "note": where},
+            {"label": "Sets of one or two classes", **silent["one_or_two"], "unit": "share", "note": condition},
+            {"label": "Sets with the true class", **silent["coverage"], "unit": "share", "note": condition},
         ]
     return {
         "level": level,

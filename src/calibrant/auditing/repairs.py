@@ -1,4 +1,4 @@
-"""What a repair, or another score, would gain, judged on data that it was not fitted on."""
+"""The gain of a repair or of another score, judged on data that it was not fitted on."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ from calibrant.selective import (
     take_for_choice,
 )
 
-FEWEST = 50  # samples, below which nothing is fitted
+FEWEST_TO_FIT = 50  # below this number of samples, nothing is fitted
 POINTS = 1500  # of the scatter of logits
 WINDOWS = 20
 READINGS = {True: "of centred logits", False: "of logits that are not centred"}
-FEWEST_IN_WINDOW = 10  # of right and of wrong predictions
+FEWEST_IN_WINDOW = 10  # of correct and of wrong predictions
 #: Level, title, text and evidence of a finding.
 Words = tuple[Literal["info"], str, str, str]
 
@@ -63,14 +63,14 @@ class Repair:
     """A repair and what it changes in one metric."""
 
     name: str
-    fitted: str  # with what result, and on what
+    fitted: str  # its parameters, and the data it was fitted on
     metric: str
     before: float  # the metric without the repair
-    change: Interval  # the difference it makes, with an interval
+    change: Interval  # the difference with the repair
 
     @property
     def after(self) -> float:
-        """Its value with the repair; measured on other samples than the one before, and no metric is below 0."""
+        """The metric with the repair, at least 0: the change may be measured on other samples than ``before``."""
         return max(0.0, self.before + self.change.value)
 
 
@@ -83,14 +83,14 @@ class ScoreCurve(NamedTuple):
     samples: int
 
 
-def kept_logits(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
+def kept_logits(collected: Collected, companion: Collected | None = None) -> tuple[Array, Array]:
     """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64.
 
-    ``other`` are predictions that these go with, as validation and test do: zeros of both count as the same.
+    ``companion``: predictions that belong to these, as validation to test; both have the same floor for zeros.
     """
     values, labels, _ = collected.logits.columns()
     if collected.holds == "probabilities":
-        return log_probabilities(values, max(collected.floor, FLOOR if other is None else other.floor)), labels
+        return log_probabilities(values, max(collected.floor, FLOOR if companion is None else companion.floor)), labels
     return values.astype(np.float64), labels
 
 
@@ -105,31 +105,32 @@ def judge_repairs(
 ) -> list[Repair]:
     """The gain of temperature scaling, of what a fit would choose, and of logit normalisation.
 
-    Each is fitted on ``val`` if given, else by cross-validation. Empty where there is nothing to fit or to repair:
-    without logits, with few samples, or when all or none are right. ``choice`` is what `choose_as_fit` gives,
-    ``values`` are the metrics before; ``centre`` leaves one reading of logit normalisation; ``sampling`` has the level,
+    Each is fitted on ``val`` if given, else by cross-validation. The list is empty if there is nothing to fit or to
+    repair: without logits, with few samples, or if all or none are correct. ``choice`` is that of `choose_as_fit`,
+    ``values`` are the metrics before; ``centre`` selects one reading of logit normalisation; ``sampling`` holds level,
     replicates and seed of the intervals.
     """
-    if collected.holds == "confidence" or collected.samples < FEWEST or values["accuracy"] in (0.0, 1.0):
+    if collected.holds == "confidence" or collected.samples < FEWEST_TO_FIT or values["accuracy"] in (0.0, 1.0):
         return []
     z, y = kept_logits(collected, val)
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
     before = judge_logits(z, y)
-    chosen = None if choice is None or choice.calibrator is None else choice.calibrator.name
+    chosen_name = None if choice is None or choice.calibrator is None else choice.calibrator.name
     repairs = []
-    for name in dict.fromkeys(("temperature", *([chosen] if chosen in CALIBRATORS_TRIED else []))):
+    for name in dict.fromkeys(("temperature", *([chosen_name] if chosen_name in CALIBRATORS_TRIED else []))):
         make = CALIBRATORS_TRIED[name]
-        repaired = crossfit(make, z, y, folds) if val is None else _fitted_on(val, collected, make, z)
+        repaired = crossfit(make, z, y, folds) if val is None else _repair_by(val, collected, make, z)
         change = _changes(collected, before, judge_logits(repaired.logits, y), sampling)
-        fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen)
+        fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen_name)
         title = repaired.fitted[0].title
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
         repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
     ranked = _ranked(collected, z, before, folds, val, centre)
-    first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
-    change = _changes(collected, first, second, sampling)
+    by_confidence = Judged(before.confidence, before.correct, score=ranked.plain)
+    by_norm = Judged(before.confidence, before.correct, score=ranked.normalised)
+    change = _changes(collected, by_confidence, by_norm, sampling)
     fitted = _norm_words(ranked.norms, val)
     return [*repairs, Repair(LogitNorm.title, fitted, "aurc", values["aurc"], change["aurc"])]
 
@@ -137,8 +138,8 @@ def judge_repairs(
 def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection | None:
     """What `calibrant fit` would choose on these predictions: the same rows, the same candidates, the same rule.
 
-    The same rows unless there were too many to keep, or they are pixels: then a random part, as there. None where
-    nothing would be chosen, for want of samples or of logits.
+    If there were too many rows to keep, or they are pixels, a random part of them. None if nothing would be chosen, for
+    lack of samples or of logits.
     """
     if collected.holds == "confidence" or collected.rows < FEWEST_FOR_CHOICE:
         return None
@@ -149,14 +150,14 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
     return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)
 
 
-def _fitted_on(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
+def _repair_by(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
     """Logits repaired by a calibrator that was fitted on the validation data."""
     calibrator = make().fit(*kept_logits(val, collected))
     return Repaired(calibrator.transform(z), [calibrator])
 
 
 def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) -> str:
-    """How a calibrator was fitted, with the temperature where there is one."""
+    """How a calibrator was fitted, with its temperature if it has one."""
     temperatures = [c.temperature_ for c in calibrators if isinstance(c, TemperatureScaling)]
     if temperatures:
         return _fit_words(temperatures, "T", 3, val)
@@ -164,7 +165,7 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """Paired differences, of rankings if there are scores; without limits where samples, as pixels, depend."""
+    """Paired differences, of rankings if there are scores; without limits for dependent samples such as pixels."""
     if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
         return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
     change = paired_differences(before, after, **sampling, ranked=before.score is not None)
@@ -182,37 +183,39 @@ def _folds(collected: Collected) -> Ints:
 def _ranked(
     collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None, centre: bool | None
 ) -> Ranked:
-    """Both scores as ranks, and the chosen norms."""
+    """Confidence and normalised logit as ranks, and the chosen norms."""
     if val is None:
         return crossfit_ranks(before.confidence, scores_by_reading(z, centre), before.correct, folds)
     norm, plain = fit_best_norm(*kept_logits(val, collected), centre=centre), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
-def _fit_words(values: Sequence[float | None], letter: str, digits: int, val: Collected | None, none: str = "") -> str:
+def _fit_words(
+    values: Sequence[float | None], letter: str, digits: int, val: Collected | None, no_value: str = ""
+) -> str:
     numbers = [value for value in values if value is not None]
     if not numbers:
-        return f"{none}, fitted on the validation data" if val else f"{none} in {FOLDS}-fold cross-validation"
+        return f"{no_value}, fitted on the validation data" if val else f"{no_value} in {FOLDS}-fold cross-validation"
     low, high = significant(min(numbers), digits), significant(max(numbers), digits)
     spread = f"{letter} = {low}" if low == high else f"{letter} from {low} to {high}"
     if val is not None:
         return f"{spread}, fitted on the validation data"
-    missing = len(values) - len(numbers)
-    fallback = f" ({missing} of {len(values)} folds fall back to MSP)" if missing else ""
+    fallbacks = len(values) - len(numbers)
+    fallback = f" ({fallbacks} of {len(values)} folds fall back to MSP)" if fallbacks else ""
     return f"{spread}, {FOLDS}-fold cross-validation{fallback}"
 
 
 def _norm_words(norms: Sequence[LogitNorm], val: Collected | None) -> str:
     """The chosen powers and readings."""
-    powers = _fit_words([norm.p_ for norm in norms], "p", 2, val, none="no p ranks better than the confidence")
+    powers = _fit_words([norm.p_ for norm in norms], "p", 2, val, no_value="no p ranks better than the confidence")
     counts = Counter(READINGS[norm.centre] for norm in norms if norm.p_ is not None)
     readings = (name if len(counts) == 1 else f"{name} in {count} folds" for name, count in counts.most_common())
     return "; ".join(filter(None, [powers, ", ".join(readings)]))
 
 
-def other_scores(collected: Collected, val: Collected | None, centre: bool | None = None) -> list[ScoreCurve]:
-    """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
-    if collected.holds == "confidence" or collected.samples < FEWEST:
+def curves_of_other_scores(collected: Collected, val: Collected | None, centre: bool | None = None) -> list[ScoreCurve]:
+    """Risk-coverage curves of other scores; that of logit normalisation on rows that did not choose its p."""
+    if collected.holds == "confidence" or collected.samples < FEWEST_TO_FIT:
         return []
     z, y = kept_logits(collected, val)
     correct = z.argmax(1) == y
@@ -221,18 +224,18 @@ def other_scores(collected: Collected, val: Collected | None, centre: bool | Non
         curves.append(ScoreCurve("max_logit", "max logit", risk_coverage_curve(z.max(1), correct), len(y)))
     if val is None:
         norm = fit_best_norm(z[::2], y[::2], centre=centre)
-        z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
+        z, correct, origin = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = fit_best_norm(*kept_logits(val, collected), centre=centre), "p chosen on the validation data"
+        norm, origin = fit_best_norm(*kept_logits(val, collected), centre=centre), "p chosen on the validation data"
     if norm.p_ is not None:
-        title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
+        title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {origin})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))
     return curves
 
 
 def logit_windows(collected: Collected, level: float) -> tuple[dict[str, Any] | None, Interval | None]:
-    """Max logit against confidence for right and wrong predictions, and how far they differ at equal confidence."""
-    if collected.holds != "logits" or collected.samples < FEWEST:
+    """Max logit against confidence for correct and wrong predictions, and their gap at equal confidence."""
+    if collected.holds != "logits" or collected.samples < FEWEST_TO_FIT:
         return None, None
     confidence, correct, _, _, top = collected.judged.columns()
     top = top.astype(np.float64)
@@ -258,10 +261,10 @@ def logit_windows(collected: Collected, level: float) -> tuple[dict[str, Any] | 
 def _gap_at_equal_confidence(
     confidence: Doubles, correct: Bools, top: Doubles, window: Ints, size: int, level: float
 ) -> Interval:
-    """Mean difference of the max logit, wrong minus right, over windows with enough of both, in standard deviations.
+    """Mean difference of the max logit, wrong minus correct, over windows with enough of both, in standard deviations.
 
-    Inside a window right predictions are still a little surer than wrong ones, and surer ones have larger logits; so
-    what a straight line on the log-odds explains is taken off first.
+    Within a window correct predictions are still a little more confident than wrong ones, and have larger logits for
+    that reason; so a straight line over the log-odds is subtracted first.
     """
     sure = np.clip(confidence, 1e-12, 1 - 1e-12)
     odds = np.log(sure) - np.log1p(-sure)
@@ -269,17 +272,19 @@ def _gap_at_equal_confidence(
     x, residual = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
     slope = np.bincount(window, x * residual, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
     residual = residual - slope[window] * x
-    right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
-    enough = (right >= FEWEST_IN_WINDOW) & (wrong >= FEWEST_IN_WINDOW)
+    correct_counts, error_counts = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
+    enough = (correct_counts >= FEWEST_IN_WINDOW) & (error_counts >= FEWEST_IN_WINDOW)
     if not enough.any():
         return Interval(math.nan, math.nan, math.nan)
-    of_wrong = np.bincount(window[~correct], residual[~correct], size)[enough] / wrong[enough]
-    of_right = np.bincount(window[correct], residual[correct], size)[enough] / right[enough]
+    error_means = np.bincount(window[~correct], residual[~correct], size)[enough] / error_counts[enough]
+    correct_means = np.bincount(window[correct], residual[correct], size)[enough] / correct_counts[enough]
     spread = np.sqrt(np.maximum(np.bincount(window, residual**2, size) / number, 1e-30))[enough]
-    variance = 1 / right[enough] + 1 / wrong[enough]
+    variance = 1 / correct_counts[enough] + 1 / error_counts[enough]
     weight = (1 / variance) / (1 / variance).sum()
     error = float(np.sqrt((weight**2 * variance).sum()))
-    return normal_interval(float((weight * (of_wrong - of_right) / spread).sum()), error, level, -math.inf, math.inf)
+    return normal_interval(
+        float((weight * (error_means - correct_means) / spread).sum()), error, level, -math.inf, math.inf
+    )
 
 
 def repair_findings(
@@ -308,12 +313,12 @@ def repair_findings(
             f"AURC {_change_words(norm, 'number')}; {norm.fitted}.",
         )
     if choice is not None and ranks_otherwise and str(choice.score) != "msp":
-        chosen, plain = (next(row for row in choice.scores if row.name == name) for name in (str(choice.score), "msp"))
+        best, plain = (next(row for row in choice.scores if row.name == name) for name in (str(choice.score), "msp"))
         yield (
             "info",
             f"Ranking by {choice.score} finds errors better",
             "calibrant fit ranks by it instead of the confidence: of what is accepted, less would be wrong.",
-            f"AURC {number(plain.value)} to {number(chosen.value)}, cross-fitted on the samples that calibrant fit "
+            f"AURC {number(plain.value)} to {number(best.value)}, cross-fitted on the samples that calibrant fit "
             "chooses on.",
         )
 

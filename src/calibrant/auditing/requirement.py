@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from calibrant._validation import did_you_mean, short
 from calibrant.metrics import COMPARED, MEASURED, describe, split_name
 
-#: What a policy does, beside the metrics: shares, and what its answers cost.
+#: Measures of a policy: shares, and the cost of its answers.
 POLICY_METRICS = {
     "policy.risk": "wrong answers of the policy",
     "policy.coverage": "answered by the policy",
@@ -17,7 +17,7 @@ POLICY_METRICS = {
     "policy.recall": "samples of the class that the policy answers as it",
     "policy.cost": "mean cost of the policy's answers",
 }
-#: Short names: what is measured, at a share that the name carries.
+#: Short names of metrics at a share: ``risk@0.8``.
 _AT = {"risk": "risk_at_coverage", "coverage": "coverage_at_risk"}
 _ABSOLUTE = re.compile(r"\s*([a-z_.0-9]+?(?:@[0-9.]+%?)?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*(%?)\s*")
 _RELATIVE = re.compile(r"\s*([a-z_.0-9]+)\s+no\s+worse(?:\s+by\s+([0-9.eE+-]+)\s*(%?))?\s*")
@@ -29,13 +29,13 @@ class Requirement:
 
     text: str  # as it was written
     metric: str  # a name of `calibrant.metrics.METRICS`, with its setting, or of `POLICY_METRICS`
-    at_most: bool  # whether the number may be at most the limit; otherwise at least
-    limit: float  # the limit; of a comparison, how much worse than the baseline the model may be, as a difference
-    is_relative: bool = False  # whether the number is the difference from a baseline
+    at_most: bool  # whether the value must be at most the limit; otherwise at least
+    limit: float  # the limit; of a comparison, the largest difference from the baseline
+    is_relative: bool = False  # whether the value is the difference from a baseline
 
     @property
     def is_of_policy(self) -> bool:
-        """Whether it is about what a policy does."""
+        """Whether it is about a policy."""
         return self.metric in POLICY_METRICS
 
     @property

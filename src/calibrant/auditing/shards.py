@@ -1,7 +1,7 @@
-"""Passes over parts of the predictions, put together: what one pass over all of them would have collected.
+"""Passes over parts of the predictions, merged into what one pass over all of them would have collected.
 
 Counts, kept samples, worst errors and checksums are those of one pass. Sums of numbers are added in another order and
-may differ from its sums by rounding. Groups come in the order of their names, wherever they first appear.
+may differ from its sums by rounding. Groups are in the order of their names, not of their first appearance.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from calibrant.predictions import BATCH, FileStore, Predictions
 #: Rows of a piece, and samples of it that count.
 Size: TypeAlias = tuple[int, int]
 
-#: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
+#: If there are more shards, a piece has several of them. The number is fixed, so that results do not depend on it.
 MOST_PIECES = 256
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where a part lies in the whole."""
+    """The position of a part in the whole."""
 
     rows: int  # samples before it
-    samples: int  # the same, of those that count; for segmentation, pixels
-    total: int  # those that count in the whole
+    samples: int  # those before it that count; for segmentation, pixels
+    total: int  # all that count in the whole
 
 
 @dataclass
 class Part:
-    """What a pass over consecutive samples collected, and what it takes to put parts together."""
+    """What a pass over consecutive samples collected, and what merging needs."""
 
     collected: Collected  # as of one pass; numbers of rows and samples count from the beginning of the whole
     offsets: Offsets
@@ -74,9 +74,9 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
     for batch in predictions.batches():
         if collected.rows < first_rows:
-            first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
-            value_crc = zlib.crc32(first.tobytes(), value_crc)
-            part.value_bytes += first.nbytes
+            values = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
+            value_crc = zlib.crc32(values.tobytes(), value_crc)
+            part.value_bytes += values.nbytes
         add_batch(collected, batch)
         part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
         if batch.ids is not None:
@@ -89,9 +89,9 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
 
 
 def _limit(size: int, total: int) -> int:
-    """A hash below which ``size`` of ``total`` samples lie, and hardly more, so that parts keep no more than is needed.
+    """A hash below which at least ``size`` of ``total`` samples lie, and hardly more: parts keep no more than needed.
 
-    How many lie below has a binomial spread of at most the root of their number; twelve times that is never missed.
+    The number below it has a standard deviation of at most the root of its mean; a margin of twelve is always enough.
     """
     most = int(np.iinfo(np.uint64).max)
     needed = size + 12 * math.isqrt(size) + 144
@@ -135,16 +135,16 @@ def _absorb(total: Collected, part: Part) -> None:
     if total.digits is not None and added.digits is not None:
         total.digits.absorb(added.digits)
     total.ignored += added.ignored
-    total.label_crc = joined_crc32(total.label_crc, added.label_crc, part.label_bytes)
+    total.label_crc = join_crc32(total.label_crc, added.label_crc, part.label_bytes)
     if added.named_label_crc is not None:  # four bytes a label, and eight of a label itself
-        total.named_label_crc = joined_crc32(total.named_label_crc or 0, added.named_label_crc, part.label_bytes // 2)
-    total.value_crc = joined_crc32(total.value_crc, added.value_crc, part.value_bytes)
+        total.named_label_crc = join_crc32(total.named_label_crc or 0, added.named_label_crc, part.label_bytes // 2)
+    total.value_crc = join_crc32(total.value_crc, added.value_crc, part.value_bytes)
     if added.id_crc is not None:
-        total.id_crc = joined_crc32(total.id_crc or 0, added.id_crc, part.id_bytes)
+        total.id_crc = join_crc32(total.id_crc or 0, added.id_crc, part.id_bytes)
 
 
 def _absorb_predicted(total: Collected, added: Collected) -> None:
-    """Add the table of predicted classes of confidences; there is none of all where a part has too many."""
+    """Add the table of predicted classes of confidences; drop it if a part has too many."""
     if total.class_levels is None or total.by_class is None:
         return
     if added.class_levels is None or added.by_class is None:
@@ -154,7 +154,7 @@ def _absorb_predicted(total: Collected, added: Collected) -> None:
 
 
 def _add_tables(table: Any, added: Any) -> None:
-    """Add counts and sums; what a table is of, its text and edges, stays."""
+    """Add counts and sums; the kind and the bin edges of a table stay."""
     for name, value in vars(added).items():
         if name not in ("kind", "inner"):
             setattr(table, name, getattr(table, name) + value)
@@ -181,29 +181,29 @@ def _sorted(levels: Levels, breakdown: Breakdown) -> tuple[Levels, Breakdown]:
     return Levels(levels.column, {value: code for code, value in enumerate(values)}), reordered
 
 
-def joined_crc32(first: int, second: int, length: int) -> int:
-    """The CRC-32 of two pieces of data, one after the other, from theirs; ``length`` is that of the second, in bytes.
+def join_crc32(first: int, second: int, length: int) -> int:
+    """The CRC-32 of two concatenated pieces of data, from those of the pieces; ``length`` is of the second, in bytes.
 
     Zeros appended to data change its checksum by a linear map over the two-element field; the map of many zeros comes
     from that of one by squaring.
 
     Example:
         >>> import zlib
-        >>> joined_crc32(zlib.crc32(b"calib"), zlib.crc32(b"rant"), 4) == zlib.crc32(b"calibrant")
+        >>> join_crc32(zlib.crc32(b"calib"), zlib.crc32(b"rant"), 4) == zlib.crc32(b"calibrant")
         True
     """
     zeros = [0xEDB88320, *(1 << n for n in range(31))]  # one bit
     for _ in range(3):
-        zeros = [_mapped(zeros, column) for column in zeros]
+        zeros = [_apply(zeros, column) for column in zeros]
     while length:
         if length & 1:
-            first = _mapped(zeros, first)
-        zeros = [_mapped(zeros, column) for column in zeros]
+            first = _apply(zeros, first)
+        zeros = [_apply(zeros, column) for column in zeros]
         length >>= 1
     return first ^ second
 
 
-def _mapped(columns: Sequence[int], vector: int) -> int:
+def _apply(columns: Sequence[int], vector: int) -> int:
     image = 0
     for n, column in enumerate(columns):
         if vector >> n & 1:
@@ -220,13 +220,13 @@ def collect_on_ray(
     progress: Progress = silent,
     address: str | None = None,
 ) -> Collected:
-    """Go through the predictions once, each shard in a task of its own; what is in memory is gone through here.
+    """Go through the predictions once, each shard in a task of its own; predictions in memory are read here.
 
     Args:
         predictions: opened files, on storage that all machines share.
         groups: as `collect` takes them.
-        stage: of the audit, for the progress.
-        progress: called with the number of pieces of the predictions read.
+        stage: name of the stage in the progress bar.
+        progress: called with the number of finished pieces.
         address: of a Ray cluster; None starts one on this machine.
     """
     store = predictions._store
@@ -238,18 +238,18 @@ def collect_on_ray(
 
         def read(sizes: Sequence[Size]) -> Iterator[Part]:
             arguments = [(piece, columns, part) for piece, part in zip(pieces, _offsets(sizes), strict=True)]
-            parts = track(_in_order(ray, _packed_part, arguments), stage, len(pieces), progress)
+            parts = track(_in_order(ray, _collect_packed, arguments), stage, len(pieces), progress)
             return (pickle.loads(zlib.decompress(part)) for part in parts)
 
-        stated = _stated_sizes(pieces)
+        stated = _sizes_in_headers(pieces)
         if stated is not None:
             with contextlib.suppress(_OtherSizeError):
-                return merge(map(_without_ignored, read(stated)))
-        return merge(read(list(_in_order(ray, _counted_size, [(piece,) for piece in pieces]))))
+                return merge(map(_check_none_ignored, read(stated)))
+        return merge(read(list(_in_order(ray, _count_samples, [(piece,) for piece in pieces]))))
 
 
 def pieces_of(store: FileStore) -> list[Predictions]:
-    """The files, one by one, or for many of them several consecutive files at a time."""
+    """The files one by one, or, if there are many, several consecutive files in each piece."""
     parts = np.array_split(np.arange(len(store.readers)), min(MOST_PIECES, len(store.readers)))
     return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
 
@@ -260,10 +260,10 @@ def _offsets(sizes: Sequence[Size]) -> list[Offsets]:
     return [Offsets(rows[i], samples[i], samples[-1]) for i in range(len(sizes))]
 
 
-def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
-    """Rows and samples by the files' own headers, as if no label were ignored; None if a pass must count them.
+def _sizes_in_headers(pieces: Sequence[Predictions]) -> list[Size] | None:
+    """Rows and samples by the files' headers, as if no label were ignored; None if a pass must count them.
 
-    A label of a whole sample is hardly ever ignored, those of pixels and tokens usually are.
+    Labels of whole samples are hardly ever ignored, those of pixels and tokens usually are.
     """
     if pieces[0].kind != "classification" and pieces[0].ignore_index is not None:
         return None
@@ -281,17 +281,17 @@ def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
 
 
 class _OtherSizeError(Exception):
-    """Some labels are ignored, so that fewer samples count than the headers say."""
+    """Fewer samples count than the headers say, because some labels are ignored."""
 
 
-def _without_ignored(part: Part) -> Part:
+def _check_none_ignored(part: Part) -> Part:
     if part.collected.ignored:
         raise _OtherSizeError
     return part
 
 
-def _counted_size(piece: Predictions) -> Size:
-    """On any machine: rows and samples that count, from the labels alone."""
+def _count_samples(piece: Predictions) -> Size:
+    """Rows and samples that count, from the labels alone; runs on any machine."""
     rows = samples = 0
     name = "correct" if piece.holds == "confidence" else "labels"
     for block in piece._store.blocks(2**16, [name]):
@@ -301,13 +301,13 @@ def _counted_size(piece: Predictions) -> Size:
     return rows, samples
 
 
-def _packed_part(piece: Predictions, groups: Sequence[str], offsets: Offsets) -> bytes:
-    """On any machine: what a pass over a piece gives, compressed, as most cells of a sketch are empty."""
+def _collect_packed(piece: Predictions, groups: Sequence[str], offsets: Offsets) -> bytes:
+    """What a pass over a piece collects, compressed, as most cells of a sketch are empty; runs on any machine."""
     return zlib.compress(pickle.dumps(collect_part(piece, groups, offsets)), 1)
 
 
 def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Results in the order of the arguments, by Ray Data, which has no more of them under way than fit."""
+    """Results in the order of the arguments, by Ray Data, which limits how many are computed at once."""
     data = importlib.import_module("ray.data")
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = data.DataContext.get_current()
@@ -317,7 +317,7 @@ def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any,
     def run(row: Mapping[str, bytes]) -> dict[str, Any]:
         try:
             return {"result": pickle.dumps(work(*pickle.loads(row["arguments"]))), "problem": ""}
-        except (ValueError, OSError) as error:  # a sentence about a file: not Ray's business
+        except (ValueError, OSError) as error:  # a message about a file, to be shown without Ray's traceback
             return {"result": b"", "problem": str(error)}
 
     rows = [{"arguments": pickle.dumps(values)} for values in arguments]

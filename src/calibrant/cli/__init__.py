@@ -248,8 +248,8 @@ def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
         guess = f"; did you mean {name!r}?" if name else did_you_mean(command, commands)
         return guess or f" Known are {', '.join(commands)}."
     if command == "compare" and files:
-        how = f"calibrant audit {' '.join(files)} compares files of predictions"
-        return f"; compare trains methods by a recipe: {how}"
+        advice = f"calibrant audit {' '.join(files)} compares files of predictions"
+        return f"; compare trains methods by a recipe: {advice}"
     if "not a policy" in message and command == "apply" and words[1:2] == files[:1]:
         return "; the policy comes first: calibrant apply policy.json predictions"
     if "not a policy" in message:

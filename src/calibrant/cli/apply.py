@@ -20,8 +20,8 @@ from calibrant.cli.options import (
     Quiet,
     Segmentation,
     check_fail_on,
-    how_to_open,
     open_for_policy,
+    parse_opening,
 )
 from calibrant.cli.schema import versioned
 from calibrant.predictions import is_remote
@@ -70,7 +70,7 @@ def apply_command(
         raise ValueError(f"--output {path}: decisions about pixels are arrays, written as .npz, got {path.suffix!r}")
     check_output(path)
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
-    opening = how_to_open(
+    opening = parse_opening(
         column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None
     )
     groups = None if fitted.group is None else [fitted.group]
@@ -100,12 +100,8 @@ def print_outcome(outcome: Outcome) -> None:
     parts = outcome.groups if outcome.policy.classes is None else outcome.classes
     if parts:
         rows = [
-            [
-                name,
-                count(n),
-                percent(accepted / n if n else None),
-                percent(errors / accepted if accepted and outcome.labelled else None),
-            ]
+            [name, count(n), percent(accepted / n if n else None),
+             percent(errors / accepted if accepted and outcome.labelled else None)]
             for name, (n, accepted, errors) in parts.items()
-        ]
+        ]  # fmt: skip
         print_table(f"\nBy {outcome.policy.part_column}", ["", "samples", "answered", "wrong answers"], rows)

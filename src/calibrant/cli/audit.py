@@ -27,8 +27,8 @@ from calibrant.cli.options import (
     check_kind,
     columns_of,
     command_line,
-    how_to_open,
     open_for_policy,
+    parse_opening,
     reading_words,
 )
 from calibrant.metrics import check_level
@@ -80,7 +80,7 @@ def audit_command(
     check_fail_on(fail_on, policy is not None)
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
-    collecting = _collecting(engine, address)
+    collecting = _choose_collector(engine, address)
     fitted = None if policy is None else Policy.load(policy)
     if fitted is not None and fitted.kind == "segmentation":
         ignored = fitted.evidence.get("ignore_index")
@@ -89,17 +89,17 @@ def audit_command(
     inputs = [*files, *([] if val is None else [val])]
     reading = reading_words(columns_of(files[0], inputs, column), class_names, positive, segmentation, ignore_index)
 
-    def opening(file: str) -> dict[str, Any]:
+    def options_for(file: str) -> dict[str, Any]:
         columns = columns_of(file, inputs, column)
-        return how_to_open(columns, class_names, positive, segmentation, ignore_index)
+        return parse_opening(columns, class_names, positive, segmentation, ignore_index)
 
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
     names, models = _names(files), dict[str, Predictions]()
     for name, path in names.items():
         # The policy is judged on the first model alone.
-        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **opening(path))
-    held_out = None if val is None else open_for_policy(fitted, val, **opening(val))
+        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **options_for(path))
+    held_out = None if val is None else open_for_policy(fitted, val, **options_for(val))
     with show_progress(quiet) as progress:
         result = audit(
             models,
@@ -130,7 +130,7 @@ def audit_command(
         raise typer.Exit(1)
 
 
-def _collecting(engine: str, address: str | None) -> Any:
+def _choose_collector(engine: str, address: str | None) -> Any:
     """The function that reads the files; None for this process."""
     if engine == "ray":
         from calibrant.auditing import collect_on_ray  # here, because Ray is an extra

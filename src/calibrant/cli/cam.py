@@ -54,7 +54,7 @@ def cam_command(
     Rows are images, each followed by its version without objects where the data have boxes; columns are runs. Below
     each map are the three most likely classes. Grad-CAM++ needs the extra cam.
     """
-    ids = _following("--images", images or [])
+    ids = _collect_values("--images", images or [])
     folders = [word for word in words or () if word not in ids]
     if not folders:
         raise ValueError("name the folders of the runs first: calibrant cam RUN RUN --images ID ID")
@@ -72,7 +72,7 @@ def cam_command(
     with show_progress(quiet) as progress:
         study = study_activation_maps(
             runs, ChosenImages(ids, number, seed, measured), data=data, split=split, layer=layer,
-            explained=_explained(explain), accelerator=accelerator, trust_code=trusted, progress=progress,
+            explained=_parse_explained(explain), accelerator=accelerator, trust_code=trusted, progress=progress,
         )  # fmt: skip
     about = {
         "calibrant": calibrant.__version__, "created": datetime.date.today().isoformat(),
@@ -92,7 +92,7 @@ def cam_command(
     remark(f"open {output}", quiet)
 
 
-def _following(option: str, values: list[str]) -> list[str]:
+def _collect_values(option: str, values: list[str]) -> list[str]:
     """The values of an option, and the words that follow each of them: ``--images 3 17 25``."""
     ids: list[str] = []
     taking = False
@@ -118,7 +118,7 @@ def _runs_by_name(words: list[str]) -> dict[str, Path]:
     return {name if names.count(name) == 1 else str(path): path for name, (_, path) in zip(names, runs, strict=True)}
 
 
-def _explained(text: str) -> Literal["predicted", "label"]:
+def _parse_explained(text: str) -> Literal["predicted", "label"]:
     if text == "predicted":
         return "predicted"
     if text == "label":

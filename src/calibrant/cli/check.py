@@ -19,8 +19,8 @@ from calibrant.cli.options import (
     Quiet,
     Segmentation,
     columns_of,
-    how_to_open,
     open_for_policy,
+    parse_opening,
 )
 
 #: Exit codes of a requirement that fails, and of one that cannot be told.
@@ -86,16 +86,17 @@ def check_command(
 
     inputs = [file, *([] if baseline is None else [baseline])]
 
-    def opened(path: str, fitted: Any) -> Any:
+    def open_predictions(path: str, fitted: Any) -> Any:
         columns = columns_of(path, inputs, column)
-        opening = how_to_open(columns, class_names, positive, segmentation, ignore_index)
+        opening = parse_opening(columns, class_names, positive, segmentation, ignore_index)
         groups = {by_group, None if fitted is None else fitted.group} - {None}
         return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 
     fitted = None if policy is None else Policy.load(policy)
     with show_progress(quiet) as progress:
         outcome = check(
-            opened(file, fitted), *texts, policy=fitted, baseline=None if baseline is None else opened(baseline, None),
+            open_predictions(file, fitted), *texts, policy=fitted,
+            baseline=None if baseline is None else open_predictions(baseline, None),
             groups=by_group, level=level, seed=seed, progress=progress,
         )  # fmt: skip
     document = json_value(outcome.document)

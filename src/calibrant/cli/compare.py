@@ -96,7 +96,7 @@ def compare_command(
         _methods(plan, losses, table),
         parse_seeds(seeds),
         tuple(tune or ()),
-        _search(search),
+        _parse_search(search),
         trials,
         keep_held_out,
     )
@@ -114,9 +114,9 @@ def compare_command(
     tables_by_name = write(comparison, reference=against, expected=expected, commands=[command_line()])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
-    for method, other in comparison.twins:
+    for method, twin in comparison.twins:
         remark(
-            f"{method} matches {other} exactly: its regulariser was never active; calibrant lens --predictions shows "
+            f"{method} matches {twin} exactly: its regulariser was never active; calibrant lens --predictions shows "
             "which settings would make it so",
             quiet,
         )
@@ -154,10 +154,10 @@ def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
     if losses is None or losses == ALL:
         return {name: Contender(name, {}) for name in losses_to_compare()}
     rows, further = split_rows(losses, recipe.methods)
-    chosen = contenders_of(recipe, rows)
+    contenders = contenders_of(recipe, rows)
     for label, (name, values) in (parse_methods(further) if further else {}).items():
-        chosen[label] = Contender(name, values)
-    return chosen
+        contenders[label] = Contender(name, values)
+    return contenders
 
 
 def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
@@ -182,7 +182,7 @@ def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
     return rows, ",".join(further)
 
 
-def _search(text: str) -> Any:
+def _parse_search(text: str) -> Any:
     if text not in ("grid", "random", "halving"):
         raise ValueError(f"--search takes grid, random or halving, got {text!r}")
     return text

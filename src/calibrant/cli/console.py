@@ -122,7 +122,7 @@ def print_class_coverage(counts: SetCounts, class_names: Sequence[str] | None) -
     if not counts.labelled or len(present) < 2:
         return
     shares = {k: counts.class_coverage(k) for k in present}
-    shown = present if len(present) <= MOST_CLASSES else sorted(present, key=lambda k: shares[k].high)[:MOST_CLASSES]
+    listed = present if len(present) <= MOST_CLASSES else sorted(present, key=lambda k: shares[k].high)[:MOST_CLASSES]
     rows = [
         [
             str(k) if class_names is None else class_names[k],
@@ -130,10 +130,10 @@ def print_class_coverage(counts: SetCounts, class_names: Sequence[str] | None) -
             percent(shares[k].value),
             span(shares[k].low, shares[k].high, "share", shares[k].value),
         ]
-        for k in shown
+        for k in listed
     ]
-    few = "" if len(shown) == len(present) else f", the {len(shown)} lowest of {len(present)}"
-    print_table(f"\nSets that hold the true class, by class{few}", ["", "samples", "hold it", "95% interval"], rows)
+    extent = "" if len(listed) == len(present) else f", the {len(listed)} lowest of {len(present)}"
+    print_table(f"\nSets that hold the true class, by class{extent}", ["", "samples", "hold it", "95% interval"], rows)
 
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:

@@ -34,11 +34,11 @@ def contact_sheet(dataset: Dataset, samples: int, beta: float, seed: int) -> Con
 def _cells(dataset: Dataset, number: int, beta: float, seed: int) -> list[Cell]:
     """Pictures, the odd ones first; those that cannot be read are left out."""
     index_of = {name: i for i, name in enumerate(dataset.ids)}
-    odd = [index_of[where] for finding in dataset.report.odd for where in finding.where[:2] if where in index_of]
-    drawn = np.random.default_rng(seed).choice(len(dataset), min(number, len(dataset)), replace=False)
-    first = list(dict.fromkeys(odd))[: number // 3]
+    odd = [index_of[ident] for finding in dataset.report.odd for ident in finding.where[:2] if ident in index_of]
+    drawn_rows = np.random.default_rng(seed).choice(len(dataset), min(number, len(dataset)), replace=False)
+    odd_rows = list(dict.fromkeys(odd))[: number // 3]
     cells = []
-    for index in list(dict.fromkeys([*first, *np.sort(drawn).tolist()]))[:number]:
+    for index in list(dict.fromkeys([*odd_rows, *np.sort(drawn_rows).tolist()]))[:number]:
         try:
             pixels, scale = _thumbnail(dataset, index)
         except (UnreadableError, OSError, ValueError):

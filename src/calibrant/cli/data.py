@@ -101,7 +101,7 @@ def inspect_command(
     if not 0.0 <= beta <= 1.0:
         raise ValueError(f"--beta must be between 0 and 1, got {beta}")
     kind, root = recognise(path, layout)
-    splits = _chosen_splits(kind, root, split, quiet)
+    splits = _select_splits(kind, root, split, quiet)
     with show_progress(quiet) as progress:
         inspection, datasets = inspect(kind, root, splits, decode=decode, progress=progress, options=options)
     document = inspection.to_json()
@@ -156,7 +156,7 @@ def make_variant_command(
     colour, options = _colour(fill) if fill is not None else None, _options(option or [])
     check_folder(output, image_format)
     kind, root = recognise(path, layout)
-    splits = _chosen_splits(kind, root, split, quiet)
+    splits = _select_splits(kind, root, split, quiet)
     on_error: OnError = "skip" if skip_broken else "raise"
     datasets = {name: kind.open(root, name, on_error, options) for name in splits}
     for dataset in datasets.values():
@@ -165,9 +165,9 @@ def make_variant_command(
             with show_progress(quiet) as progress:
                 check_images(dataset, progress)
     if colour is None:
-        first = datasets[splits[0]]
-        remark(f"mean pixel of {first.title}", quiet)
-        colour = pixel_mean(first, limit=None)
+        first_dataset = datasets[splits[0]]
+        remark(f"mean pixel of {first_dataset.title}", quiet)
+        colour = pixel_mean(first_dataset, limit=None)
     make = single_object if variant is Variant.single_object else context_only
     variants = {name: make(dataset, colour) for name, dataset in datasets.items()}
     made_from: dict[str, dict[str, Any]] = {
@@ -176,7 +176,7 @@ def make_variant_command(
     }
     for name, dataset in variants.items():  # nothing is written before all of it can be
         check_writable(dataset, output, image_format=image_format, made_from=made_from[name])
-    written = {}
+    outputs = {}
     for name, dataset in variants.items():
         with show_progress(quiet) as progress:
             table = write_dataset(
@@ -186,24 +186,24 @@ def make_variant_command(
                 made_from=made_from[name],
                 progress=progress,
             )
-        written[name] = {"samples": len(dataset), "table": str(table), "of": len(datasets[name])}
+        outputs[name] = {"samples": len(dataset), "table": str(table), "of": len(datasets[name])}
         for line in datasets[name].report.lines():
             remark(f"{name}: {line}", quiet)
     if as_json:
-        print_json({"variant": variant.value, "fill": list(colour), "splits": written})
+        print_json({"variant": variant.value, "fill": list(colour), "splits": outputs})
     elif not quiet:
-        rows = [(name, str(facts["of"]), str(facts["samples"]), str(facts["table"])) for name, facts in written.items()]
+        rows = [(name, str(facts["of"]), str(facts["samples"]), str(facts["table"])) for name, facts in outputs.items()]
         print_table(f"{variant.value}, covered by {colour}", ("split", "samples before", "after", "table"), rows)
 
 
-def _chosen_splits(kind: Layout, root: Path, chosen: list[str] | None, quiet: bool) -> list[str]:
+def _select_splits(kind: Layout, root: Path, requested: list[str] | None, quiet: bool) -> list[str]:
     """The splits that were asked for, each once, or the plain ones."""
-    if not chosen:
+    if not requested:
         return _plain_splits(kind, root, quiet)
     splits = kind.splits(root)
-    if unknown := [name for name in chosen if name not in splits]:
+    if unknown := [name for name in requested if name not in splits]:
         raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {listing(splits)}")
-    return list(dict.fromkeys(chosen))
+    return list(dict.fromkeys(requested))
 
 
 def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:
@@ -260,7 +260,7 @@ def _print(inspection: Inspection) -> None:
     print_table("Splits", ("split", "samples", "classes", "per class", "size", "boxes", "objectness"), rows)
     for name, facts in inspection.splits.items():
         if boxes := facts.boxes:
-            say(f"{name}: {_boxes_in_words(boxes)}", indent=2)
+            say(f"{name}: {_describe_boxes(boxes)}", indent=2)
     _print_classes(inspection)
     for name, facts in inspection.splits.items():
         if facts.boxes.get("number"):
@@ -270,7 +270,7 @@ def _print(inspection: Inspection) -> None:
         say(f"{splits}: {line}", indent=2)
 
 
-def _boxes_in_words(boxes: dict[str, Any]) -> str:
+def _describe_boxes(boxes: dict[str, Any]) -> str:
     return (
         f"{boxes['number']} boxes, {boxes['crowds']} of them crowds, {boxes['without_area']} without area; "
         f"{boxes['images_with_several']} images with several boxes, "

@@ -92,7 +92,7 @@ def _print_study(outcome: Any, quick: bool) -> None:
     from calibrant.experiments import STUDY_LEGEND, read_check, summarise_check
 
     check = read_check()
-    rows = [(e["claim"], _effect_text(e), e["verdict"], _checked(e, check)) for e in outcome.effects]
+    rows = [(e["claim"], _effect_text(e), e["verdict"], _check_text(e, check)) for e in outcome.effects]
     heads = ("claim", "difference, 95% interval", "verdict", "checked")
     print_table("What the papers found, here", heads, rows, numbers=False)
     say("Quick: too little to prove anything." if quick else summarise_check(check))
@@ -106,7 +106,7 @@ def _print_study(outcome: Any, quick: bool) -> None:
         say(sentence)
 
 
-def _checked(effect: Mapping[str, Any], check: Mapping[str, Any]) -> str:
+def _check_text(effect: Mapping[str, Any], check: Mapping[str, Any]) -> str:
     entry = check["claims"].get(effect["name"])
     return "-" if entry is None else f"{entry['held']} of {check['sets']}"
 

@@ -78,7 +78,7 @@ def export_command(
     check_kind(output, "a graph", ".onnx")
     if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
-    chosen = Policy.load(policy)
+    fitted = Policy.load(policy)
     examples = None if inputs is None else _inputs(inputs)
     shape = None if input_shape is None else _shape(input_shape)
     network, names = None, list[str]()
@@ -93,13 +93,13 @@ def export_command(
         network, run_shape, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
         shape = shape or run_shape
         examples = example_inputs(run) if inputs is None else examples
-        if chosen.class_names is not None and list(chosen.class_names) != list(names):
-            of_run, of_policy = differing_names(names, chosen.class_names)
+        if fitted.class_names is not None and list(fitted.class_names) != list(names):
+            of_run, of_policy = differing_names(names, fitted.class_names)
             raise ValueError(f"the run's classes are {of_run}, the policy's {of_policy}: they must be the same")
     with show_progress(quiet) as progress:
         progress("exporting", 0, None)
         exported = export_onnx(
-            chosen,
+            fitted,
             output,
             model=network,
             onnx_model=onnx,
@@ -114,10 +114,10 @@ def export_command(
         print_json(versioned("export", _document(exported)))
     elif not quiet:
         _print(exported)
-    if chosen.group_names is not None:
-        indices = listing([f"{index} = {name}" for index, name in enumerate(chosen.group_names)], 20)
+    if fitted.group_names is not None:
+        indices = listing([f"{index} = {name}" for index, name in enumerate(fitted.group_names)], 20)
         remark(
-            f"note: the input group is the index of a sample's {chosen.group}: {indices}; others are not accepted",
+            f"note: the input group is the index of a sample's {fitted.group}: {indices}; others are not accepted",
             quiet,
         )
     for text in exported.remarks:

@@ -25,7 +25,7 @@ from calibrant.cli.options import (
     Quiet,
     Segmentation,
     check_kind,
-    how_to_open,
+    parse_opening,
 )
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
@@ -102,7 +102,7 @@ def fit_command(
     the share of wrong answers stays below the target on new samples of the same kind.
     """
     check_kind(output, "a policy", ".json")
-    opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
+    opening = parse_opening(column, class_names, positive, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
     with show_progress(quiet) as progress:
         policy = Policy.fit(
@@ -147,8 +147,8 @@ def print_policy(policy: Policy) -> None:
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
     verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
-    chosen = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
-    say(f"Of {count(evidence['samples'])} {unit} {chosen}, {count(evidence['for_threshold'])} set the threshold.")
+    choice_words = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
+    say(f"Of {count(evidence['samples'])} {unit} {choice_words}, {count(evidence['for_threshold'])} set the threshold.")
     if policy.part_column is not None:
         level = next(iter(policy.parts.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
@@ -191,13 +191,13 @@ def _threshold_row(name: str, threshold: Threshold) -> list[str]:
 
 def _row(candidate: dict[str, Any]) -> list[str]:
     change, low, high = candidate["change"], candidate["low"], candidate["high"]
-    chosen = "yes" if candidate["chosen"] else ""
+    mark = "yes" if candidate["chosen"] else ""
     values = [number(candidate["value"]), *([percent(candidate["ece"])] if candidate.get("ece") is not None else [])]
     if change is None:
-        return [candidate["name"], *values, "", "", "", chosen]
+        return [candidate["name"], *values, "", "", "", mark]
     is_tested = high is not None and low is not None and math.isfinite(high)
     beyond = "better" if is_tested and high < 0 else "worse" if is_tested and low > 0 else "no"
-    return [candidate["name"], *values, difference(change, "number"), candidate["against"] or "", beyond, chosen]
+    return [candidate["name"], *values, difference(change, "number"), candidate["against"] or "", beyond, mark]
 
 
 def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float]]:
@@ -225,9 +225,9 @@ def _order_by_names(text: str, class_names: Sequence[str] | None) -> list[list[s
         return rows
     answers, labels = rows[0][1:], [row[0] for row in rows[1:]]
     names = list(class_names or map(str, range(len(answers))))
-    for where, heads in (("answers in the first row", answers), ("labels in the first column", labels)):
+    for position, heads in (("answers in the first row", answers), ("labels in the first column", labels)):
         if sorted(heads) != sorted(names):
-            raise ValueError(f"the {where} must be the classes {listing(names)}, each once")
+            raise ValueError(f"the {position} must be the classes {listing(names)}, each once")
     cells = {row[0]: dict(zip(answers, row[1:], strict=False)) for row in rows[1:]}
     return [[cells[label].get(answer, "") for answer in names] for label in names]
 

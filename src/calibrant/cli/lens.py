@@ -57,11 +57,11 @@ def lens_command(
     With --predictions, report instead for what share of the samples each loss moves the label at all, and how often a
     gradient step on the logits would change the predicted class.
     """
-    chosen = parse_losses(losses)
+    parsed = parse_losses(losses)
     if predictions is not None:
         if output is not None:
             raise ValueError("--output draws the lens of one sample: leave it out with --predictions")
-        _report_activity(chosen, predictions, batch_size, step, as_json, quiet)
+        _report_activity(parsed, predictions, batch_size, step, as_json, quiet)
         return
     row = parse_numbers(logits, "--logits")
     if not 2 <= len(row) <= MOST_CLASSES:
@@ -73,9 +73,9 @@ def lens_command(
         from calibrant.report import figure_path  # here, because it brings matplotlib along
 
         check_output(figure_path(figure))
-    lenses = look(chosen, row, label)
+    lenses = look(parsed, row, label)
     if figure is not None:
-        draw(figure, chosen, lenses, row, label)
+        draw(figure, parsed, lenses, row, label)
     if as_json:
         print_json({name: {k: v[0].tolist() for k, v in vars(lens).items()} for name, lens in lenses.items()})
     elif not quiet:
@@ -102,14 +102,14 @@ def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, 
 
 def _print_lenses(lenses: dict[str, Lens], logits: list[float], label: int) -> None:
     """The table of effective labels, of f C and of C."""
-    first = next(iter(lenses.values()))
-    predicted = int(first.probs.argmax())
+    any_lens = next(iter(lenses.values()))
+    predicted = int(any_lens.probs.argmax())
     marks = [("label" if j == label else "") + ("^" if j == predicted else "") for j in range(len(logits))]
     head = ["", *(f"z={z:g} {mark}".strip() for z, mark in zip(logits, marks, strict=True))]
-    rows = [["probabilities p", *_texts(first.probs[0])], ["given label q", *_texts(first.target[0])]]
+    rows = [["probabilities p", *_texts(any_lens.probs[0])], ["given label q", *_texts(any_lens.target[0])]]
     rows += [[f"{name}: effective q'", *_texts(lens.effective[0])] for name, lens in lenses.items()]
     print_table("What each loss trains towards (^ predicted class)", head, rows)
-    rows = [[name, *_marked(lens)] for name, lens in lenses.items()]
+    rows = [[name, *_smoothing_texts(lens)] for name, lens in lenses.items()]
     print_table("\nSmoothing f: lowered at ^, raised elsewhere (- where the indicator C is 0)", head, rows)
 
 
@@ -117,20 +117,20 @@ def draw(path: Path, losses: dict[str, Loss], lenses: dict[str, Lens], logits: l
     """The figure: effective labels, and f at the predicted class as the confidence grows."""
     from calibrant.report import draw_lens  # here, because it brings matplotlib along
 
-    first = next(iter(lenses.values()))
+    any_lens = next(iter(lenses.values()))
     draw_lens(
         path,
         logits=logits,
         label=label,
-        probs=first.probs[0].numpy(),
-        target=first.target[0].numpy(),
+        probs=any_lens.probs[0].numpy(),
+        target=any_lens.target[0].numpy(),
         effective={name: lens.effective[0].numpy() for name, lens in lenses.items()},
         sweep=sweep(losses, logits, label) if len(logits) > 1 else None,
     )
 
 
 def sweep(losses: dict[str, Loss], logits: list[float], label: int) -> tuple[Row, dict[str, Row]]:
-    """F C at the predicted class while its logit rises from a tie to 16 above the next one."""
+    """The product f C at the predicted class while its logit rises from a tie to 16 above the next one."""
     import torch
 
     from calibrant._lens import lens
@@ -188,6 +188,6 @@ def _texts(row: torch.Tensor) -> list[str]:
     return [number(value) for value in row.tolist()]
 
 
-def _marked(lens: Lens) -> list[str]:
+def _smoothing_texts(lens: Lens) -> list[str]:
     pairs = zip(lens.smoothing[0].tolist(), lens.active[0].tolist(), strict=True)
     return [number(value) if active else ABSENT for value, active in pairs]

@@ -18,7 +18,7 @@ def methods(
     """List the training losses, or show one with its parameters and what raising each of them does."""
     from calibrant.losses import describe, names  # here, because it imports PyTorch
 
-    chosen = [describe(n) for n in (names() if name is None else (name,))]
+    descriptions = [describe(n) for n in (names() if name is None else (name,))]
     if as_json:
         print_json(
             [
@@ -33,18 +33,18 @@ def methods(
                     "cost": m.cost,
                     "parameters": {p: {"default": d, "direction": m.hyper[p]} for p, d in m.defaults().items()},
                 }
-                for m in chosen
+                for m in descriptions
             ]
         )
     elif quiet:
         return
     elif name is None:
-        rows = [[m.name, m.loss.__name__, m.summary, m.paper, m.equation, m.cost] for m in chosen]
+        rows = [[m.name, m.loss.__name__, m.summary, m.paper, m.equation, m.cost] for m in descriptions]
         print_table(
             "Training losses", ["name", "class", "what it does", "paper", "equation", "cost"], rows, numbers=False
         )
     else:
-        method = chosen[0]
+        method = descriptions[0]
         rows = [[p, repr(d), method.hyper[p]] for p, d in method.defaults().items()]
         print_table(
             f"{method.loss.__name__}: {method.summary}", ["parameter", "default", "direction"], rows, numbers=False

@@ -12,7 +12,7 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.options import ClassNames, Column, Json, Positive, Quiet, columns_of, how_to_open, open_for_policy
+from calibrant.cli.options import ClassNames, Column, Json, Positive, Quiet, columns_of, open_for_policy, parse_opening
 
 if TYPE_CHECKING:
     from calibrant._progress import Progress
@@ -82,7 +82,7 @@ def monitor_command(
     watching = _begin(fitted, state, by_group, alpha)
     with show_progress(quiet) as progress:
         for file in batches:
-            opening = how_to_open(columns_of(file, batches, column), class_names, positive, False, None)
+            opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None)
             groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
             predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
             try:
@@ -96,9 +96,9 @@ def monitor_command(
     for path in merge or []:
         _change(watching, state, partial(watching.merge, path))
     _report(watching, output, as_json, quiet)
-    for written in (state if batches or merge else None, corrected, output):
-        if written is not None:
-            remark(f"wrote {written}", quiet)
+    for output_path in (state if batches or merge else None, corrected, output):
+        if output_path is not None:
+            remark(f"wrote {output_path}", quiet)
     if any(alarm_on == "any" or test.name == "promise" for test in watching.watch.alarms):
         raise typer.Exit(ALARM)
 
@@ -111,7 +111,7 @@ def _check(
     corrected: Path | None,
     output: Path | None,
 ) -> None:
-    """Refuse what cannot be meant, before anything is read."""
+    """Refuse invalid options before anything is read."""
     if alarm_on not in ("any", "promise"):
         raise ValueError(f"--alarm-on takes any or promise, got {alarm_on[:40]!r}")
     if not batches and not merge and (state is None or not state.exists()):

@@ -31,7 +31,7 @@ def command_line() -> str:
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
 
-# How files of predictions are read; see `how_to_open`.
+# How files of predictions are read; see `parse_opening`.
 Column = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,7 +83,7 @@ def check_kind(output: Path, kind: str, *suffixes: str) -> None:
     check_output(output)
 
 
-def how_to_open(
+def parse_opening(
     column: list[str] | None,
     class_names: str | None,
     positive: str | None,
@@ -116,7 +116,7 @@ def reading_words(
 
 def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str]:
     """The options ``--column`` for a file: those for all files, and those that begin with its name or stem."""
-    chosen = []
+    selected = []
     for item in items or []:
         role, equals, source = item.partition("=")
         name, colon, column = role.rpartition(":")
@@ -126,10 +126,10 @@ def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str
         if len(owners) > 1:
             raise ValueError(f"--column {item}: {name} may be {owners[0]} or {owners[1]}; give the whole path")
         if not owners:
-            chosen.append(item)
+            selected.append(item)
         elif owners[0] == file:
-            chosen = [other for other in chosen if not other.startswith(f"{column}=")] + [f"{column}{equals}{source}"]
-    return chosen
+            selected = [*(i for i in selected if not i.startswith(f"{column}=")), f"{column}{equals}{source}"]
+    return selected
 
 
 def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
@@ -237,14 +237,14 @@ def _value(text: str) -> Any:
     return text
 
 
-def parse_numbers(text: str, what: str) -> list[float]:
+def parse_numbers(text: str, option: str) -> list[float]:
     """``8,4,1,0`` as finite numbers."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{what} must be numbers separated by commas, got {text[:60]!r}") from None
+        raise ValueError(f"{option} must be numbers separated by commas, got {text[:60]!r}") from None
     if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"{what} must be finite numbers, got {text[:60]!r}")
+        raise ValueError(f"{option} must be finite numbers, got {text[:60]!r}")
     return numbers
 
 

@@ -91,15 +91,10 @@ def _list(output: Path, data: str | None, as_json: bool) -> None:
         print_json(rows)
         return
     lines = [
-        [
-            str(row["name"]),
-            _cut(str(row["shows"]), 48),
-            _first(str(row["data"])),
-            str(row["here"]),
-            f"{row['minutes']:g}",
-        ]
+        [str(row["name"]), _cut(str(row["shows"]), 48), _first(str(row["data"])), str(row["here"]),
+         f"{row['minutes']:g}"]
         for row in rows
-    ]
+    ]  # fmt: skip
     # Data and full length of every item are in --json.
     print_table("Tables and figures of the papers; minutes of --small", ("name", "shows", "data", "here", "min"), lines)
 

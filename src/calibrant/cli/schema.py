@@ -43,9 +43,9 @@ def _object(entries: dict[str, Schema], *optional: str) -> Schema:
     return {"type": "object", "properties": entries, "required": [name for name in entries if name not in optional]}
 
 
-def _document(name: str, what: str, entries: dict[str, Schema], *optional: str) -> Schema:
+def _document(name: str, title: str, entries: dict[str, Schema], *optional: str) -> Schema:
     facts: dict[str, Schema] = {"format": {"const": f"calibrant.{name}"}, "version": {"const": VERSION}}
-    identity = {"$schema": DIALECT, "$id": f"urn:calibrant:{name}:{VERSION}", "title": what}
+    identity = {"$schema": DIALECT, "$id": f"urn:calibrant:{name}:{VERSION}", "title": title}
     return identity | _object(facts | entries, *optional)
 
 

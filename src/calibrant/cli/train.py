@@ -93,9 +93,9 @@ def train_command(
     if as_json:
         print_json(json_value(result))
     elif not quiet:
-        shown = [k for k in SHOWN if k in result["sets"]["test"]]
-        rows = [(name, *(_text(k, values[k]) for k in shown)) for name, values in result["sets"].items()]
-        print_table(plan.title or str(recipe), ("set", *shown), rows)
+        metrics = [k for k in SHOWN if k in result["sets"]["test"]]
+        rows = [(name, *(_text(k, values[k]) for k in metrics)) for name, values in result["sets"].items()]
+        print_table(plan.title or str(recipe), ("set", *metrics), rows)
     remark(f"predictions in {output}; audit them with: calibrant audit {output / 'test.npz'}", quiet)
 
 
@@ -151,8 +151,8 @@ def _checkpoint(text: str) -> Any:
 class TrainingBar:
     """Shows the events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
 
-    def __init__(self, quiet: bool, shown: Sequence[str] = SHOWN):
-        self.quiet, self.shown = quiet, shown
+    def __init__(self, quiet: bool, metrics: Sequence[str] = SHOWN):
+        self.quiet, self.metrics = quiet, metrics
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -191,8 +191,8 @@ class TrainingBar:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.shown if f"val_{k}" in numbers)
-            remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
+            texts = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.metrics if f"val_{k}" in numbers)
+            remark(f"epoch {numbers['epoch']}: {texts}" if texts else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is already finished; nothing was computed again", self.quiet)
 
@@ -211,7 +211,7 @@ def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> 
         print_json({"recipe": recipe.model_dump(mode="json"), **cost})
         return
     plain = recipe.model_dump(mode="json", exclude={"expected"})
-    print_table(recipe.title or "recipe", ("setting", "value"), list(_flat(plain)), numbers=False)
+    print_table(recipe.title or "recipe", ("setting", "value"), list(_flatten(plain)), numbers=False)
     print_line()
     say(
         f"{cost['parameters']} parameters, {cost['samples']} training samples, {cost['steps']} steps of "
@@ -219,9 +219,9 @@ def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> 
     )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Any:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Any:
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         elif value not in (None, "", (), [], {}):
             yield f"{prefix}{name}", str(value)

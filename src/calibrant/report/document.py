@@ -1,4 +1,4 @@
-"""What a document holds: the series that pages and figures draw, and checks that they fit together."""
+"""The series of a document that pages and figures draw, and checks that they are complete and equally long."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ BANDS = ("msp", "right_mean", "right_spread", "wrong_mean", "wrong_spread")
 POINTS = ("msp", "max_logit", "right")
 
 
-def check_format(what: str, document: Part, expected: str) -> None:
-    """Check that a document is of a format, in its first version."""
+def check_format(subject: str, document: Part, expected: str) -> None:
+    """Check that a document has the expected format, in version 1."""
     kind, version = document.get("format"), document.get("version")
     if kind != expected or version != 1:
-        raise ValueError(f"{what} is written of a {expected} document of version 1, got {kind!r}, {version!r}")
+        raise ValueError(f"{subject} is written of a {expected} document of version 1, got {kind!r}, {version!r}")
 
 
-def check_series(where: str, part: Part, keys: Sequence[str]) -> None:
+def check_series(subject: str, part: Part, keys: Sequence[str]) -> None:
     """Check that the series named by ``keys`` are there and equally long."""
     for key in keys:
         if key not in part:
-            raise ValueError(f"{where} needs the series {', '.join(keys)}, and {key!r} is missing")
+            raise ValueError(f"{subject} needs the series {', '.join(keys)}, and {key!r} is missing")
         if len(part[key]) != len(part[keys[0]]):
             raise ValueError(
-                f"{where} needs series of one length, got {len(part[keys[0]])} for {keys[0]!r} and {len(part[key])} "
+                f"{subject} needs series of one length, got {len(part[keys[0]])} for {keys[0]!r} and {len(part[key])} "
                 f"for {key!r}"
             )
 
 
-def check_histogram(where: str, part: Part) -> None:
+def check_histogram(subject: str, part: Part) -> None:
     """Check that a histogram has one edge more than bins."""
-    check_series(where, part, ("right", "wrong"))
+    check_series(subject, part, ("right", "wrong"))
     edges, bins = len(part.get("edges", ())), len(part["right"])
     if edges != bins + 1:
-        raise ValueError(f"{where} needs one edge more than bins, got {edges} edges for {bins} bins")
+        raise ValueError(f"{subject} needs one edge more than bins, got {edges} edges for {bins} bins")
 
 
-def check_logits(where: str, part: Part) -> None:
+def check_logits(subject: str, part: Part) -> None:
     """Check the bands and points of the largest logit against the confidence."""
-    check_series(where, part, BANDS)
-    check_series(f"{where}, points,", part.get("points") or {}, POINTS)
+    check_series(subject, part, BANDS)
+    check_series(f"{subject}, points,", part.get("points") or {}, POINTS)
 
 
 def audited_models(document: Part) -> Sequence[Part]:
-    """The models of an audit document, all of it checked."""
+    """Check an audit document and return its models."""
     check_format("a report", document, "calibrant.audit")
     models = document.get("models") or ()
     if not models:
@@ -57,17 +57,17 @@ def audited_models(document: Part) -> Sequence[Part]:
     if "verdict" not in document:
         raise ValueError("a report opens with the verdict, and the audit document has none")
     for model in models:
-        where = f"the report of {str(model.get('name'))[:80]!r}"
+        subject = f"the report of {str(model.get('name'))[:80]!r}"
         if model.get("reliability"):
-            check_series(f"{where}, reliability,", model["reliability"], RELIABILITY)
+            check_series(f"{subject}, reliability,", model["reliability"], RELIABILITY)
         if model.get("positive"):
-            check_series(f"{where}, P(positive),", model["positive"]["reliability"], RELIABILITY)
+            check_series(f"{subject}, P(positive),", model["positive"]["reliability"], RELIABILITY)
         if model.get("histogram"):
-            check_histogram(f"{where}, histogram,", model["histogram"])
+            check_histogram(f"{subject}, histogram,", model["histogram"])
         for curve in model.get("curves") or ():
-            check_series(f"{where}, curve {str(curve.get('score'))[:80]!r},", curve, CURVE)
+            check_series(f"{subject}, curve {str(curve.get('score'))[:80]!r},", curve, CURVE)
         if model.get("logits"):
-            check_logits(f"{where}, logits,", model["logits"])
+            check_logits(f"{subject}, logits,", model["logits"])
     return models
 
 
@@ -77,7 +77,7 @@ def unit_of(model: Part) -> str:
 
 
 def highest_risk(curves: Sequence[Part]) -> float:
-    """The highest risk that an axis has to show: that of the first few samples jumps, and would flatten the rest."""
+    """The highest risk that an axis must show, without the first few samples, whose risk jumps."""
     points = [
         (coverage, float(risk))
         for curve in curves
@@ -89,5 +89,5 @@ def highest_risk(curves: Sequence[Part]) -> float:
 
 
 def risk_top(curves: Sequence[Part]) -> float:
-    """Where an axis of risks ends."""
+    """The upper end of an axis of risks."""
     return min(1.0, highest_risk(curves) * 1.25)

@@ -20,7 +20,7 @@ def write_junit(path: str | Path, name: str, judgements: Iterable[Mapping[str, A
         path: The file.
         name: Name of the suite: what was checked.
         judgements: As the document of a check has them.
-        unknown: What a requirement that cannot be told counts as: ``"pass"`` skips its case, otherwise it fails.
+        unknown: How an undecided requirement counts: ``"pass"`` skips its case, otherwise it fails.
     """
     cases, failures, skipped = [], 0, 0
     for judgement in judgements:
@@ -57,9 +57,9 @@ def workflow_lines(judgements: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _data(text: str, more: str = "") -> str:
-    """Text as a workflow command takes it: what would end it is written in percent."""
-    for character in f"%\r\n{more}":
+def _data(text: str, reserved: str = "") -> str:
+    """Text for a workflow command, with the reserved characters percent-encoded."""
+    for character in f"%\r\n{reserved}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text
 

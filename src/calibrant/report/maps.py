@@ -57,8 +57,8 @@ class ImageMaps:
     @property
     def shown_classes(self) -> list[int]:
         """Classes that are labelled or predicted somewhere."""
-        used = np.unique(np.concatenate([self.truth.ravel(), *(m.predicted.ravel() for m in self.methods)]))
-        return [int(k) for k in used if 0 <= k < len(self.classes)]
+        labels = np.unique(np.concatenate([self.truth.ravel(), *(m.predicted.ravel() for m in self.methods)]))
+        return [int(k) for k in labels if 0 <= k < len(self.classes)]
 
     def truth_map(self) -> Pixels:
         """The labels in colours."""
@@ -103,8 +103,8 @@ def paint_ramp(values: Doubles, ramp: tuple[str, ...]) -> Pixels:
     return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
 
 
-def paint_wrong(picture: Pixels, rank: Doubles, wrong: npt.NDArray[np.bool_]) -> Pixels:
+def paint_wrong(picture: Pixels, rank: Doubles, is_wrong: npt.NDArray[np.bool_]) -> Pixels:
     """A picture [H, W, 3] in pale grey, and its wrong pixels by the rank of their uncertainty."""
     grey = picture.mean(axis=2, keepdims=True)
     pale = np.rint(np.repeat(150 + 0.35 * grey, 3, axis=2)).astype(np.uint8)
-    return np.where(wrong[..., None], paint_ramp(rank, RANK), pale)
+    return np.where(is_wrong[..., None], paint_ramp(rank, RANK), pale)

@@ -25,7 +25,7 @@ _POWER = re.compile(r"e(-?\d+)")
 
 
 def plain(text: Any) -> str:
-    """The text without what HTML or UTF-8 cannot hold, and without marks that would turn its neighbours."""
+    """The text without characters that HTML or UTF-8 cannot hold, and without unbalanced marks of direction."""
     return _balanced(_UNSHOWABLE.sub("\ufffd", str(text)))
 
 
@@ -53,7 +53,7 @@ def escape(text: Any) -> str:
 
 
 def name(text: Any) -> str:
-    """A name somebody gave to a file, class or sample: its direction of writing stays its own."""
+    """The name of a file, class or sample, with its own direction of writing."""
     return f"<bdi>{escape(text)}</bdi>"
 
 
@@ -90,7 +90,7 @@ def round_percent(share: float | None) -> str:
 
 
 def allowed(share: float | None) -> str:
-    """A share that is promised or asked for: its own digits if somebody chose it."""
+    """A share that is promised or required, with the digits it was given with."""
     return DASH if _numbers.is_absent(share) else typeset(_numbers.allowed(share))
 
 
@@ -142,7 +142,7 @@ def magnitude(value: float) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count, its thousands apart."""
+    """A count with separated thousands."""
     return DASH if _numbers.is_absent(value) else _numbers.count(value)
 
 

@@ -26,7 +26,7 @@ def test_methods_without_numbers_have_a_row_of_dashes():
     table = summary(SMALL, ["ece"], ranks=True, missing=[("mbls", ""), ("lr", "nll")])
     assert text(table)[-2:] == [["mbls", "", DASH, DASH], ["lr", "nll", DASH, DASH]]
     assert [line.cells[0].runs for line in table.rows[-2:]] == [0, 0]
-    assert "0 runs of mbls and lr tuned for nll have numbers." in table.note
+    assert "No runs of mbls and lr tuned for nll have numbers." in table.note
     without = summary(SMALL, ["ece"], ranks=True)
     assert table.rows[:3] == without.rows
     assert tables.csv(table).splitlines()[-1] == "lr,nll,,,0,,0"
@@ -133,7 +133,7 @@ def test_what_is_written(tmp_path):
     assert [(line.method, line.tuned_for) for line in found["methods"].rows] == [
         ("ce", ""), ("ls", "ece and accuracy"), ("mbls", "ece"), ("mbls", "accuracy"), ("focal", ""),
     ]  # fmt: skip
-    assert all("0 runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
+    assert all("No runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "Differences from ce" in page
     verdict = judge_methods(comparison.results, "ce")

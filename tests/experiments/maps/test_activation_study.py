@@ -75,12 +75,12 @@ def test_the_most_likely_classes_are_those_of_the_runs_predictions(runs, study):
 
 def test_images_are_the_first_or_drawn_or_named(runs):
     dataset = open_run(runs["hard"]).dataset
-    assert ChosenImages(count=3).shown(dataset) == list(dataset.ids[:3])
-    drawn = ChosenImages(count=3, seed=1).shown(dataset)
-    assert drawn == ChosenImages(count=3, seed=1).shown(dataset) != list(dataset.ids[:3])
-    assert ChosenImages(ids=[dataset.ids[7], dataset.ids[2]]).shown(dataset) == [dataset.ids[7], dataset.ids[2]]
+    assert ChosenImages(count=3).select_shown(dataset) == list(dataset.ids[:3])
+    drawn = ChosenImages(count=3, seed=1).select_shown(dataset)
+    assert drawn == ChosenImages(count=3, seed=1).select_shown(dataset) != list(dataset.ids[:3])
+    assert ChosenImages(ids=[dataset.ids[7], dataset.ids[2]]).select_shown(dataset) == [dataset.ids[7], dataset.ids[2]]
     with pytest.raises(ValueError, match="has no image 'nowhere'"):
-        ChosenImages(ids=["nowhere"]).shown(dataset)
+        ChosenImages(ids=["nowhere"]).select_shown(dataset)
 
 
 def test_a_set_without_visible_objects_has_maps_and_no_number(runs):

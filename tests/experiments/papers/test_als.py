@@ -97,8 +97,8 @@ def test_maps_of_methods_over_seeds(bench, recipe, monkeypatch):
     monkeypatch.setattr(als, "_RECIPE", recipe)
     monkeypatch.setattr(als, "METHODS", ("hard", "als"))
     monkeypatch.setattr(als, "_MEASURED", 25)
-    studies, study = [], als._study
-    monkeypatch.setattr(als, "_study", lambda *words: studies.append(study(*words)) or studies[-1])
+    studies, study = [], als._study_maps
+    monkeypatch.setattr(als, "_study_maps", lambda *words: studies.append(study(*words)) or studies[-1])
     made = draw_maps(bench, "fig7", with_context=False)
     assert len(made.figures["fig7"].axes) == 4 * 3
     (hard, adaptive) = made.tables["fig7-numbers"].rows

@@ -54,7 +54,7 @@ def test_losses_are_tuned_for_accuracy_and_for_ece_and_the_temperature_costs_dat
     rows = {(line.method, line.tuned_for): line.cells for line in made.tables["table1"].rows}
     assert ("LS, R-1", "accuracy") in rows
     assert ("LS, R-1", "ece") in rows
-    runs = lr._runs(tables, recipe, "1")
+    runs = lr._tuned_runs(tables, recipe, "1")
     scaled = runs.results.by_seed(
         method="ce on 85%", tuned_for="ece", set="test", posthoc="temperature-lr", metric="ece"
     )
@@ -70,7 +70,7 @@ def test_ranks_are_averaged_over_data_sets_as_the_paper_does(tables, recipe):
     made = find_item("lr.table3").make(tables)
     table = made.tables["table3"]
     assert [line.method for line in table.rows] == ["ce", "ls", "ecp", "focal", "lr"]
-    sets = [lr._runs(tables, recipe, "1"), lr._runs(tables, recipe, "1", lr._FEWER)]
+    sets = [lr._tuned_runs(tables, recipe, "1"), lr._tuned_runs(tables, recipe, "1", lr._FEWER)]
     ranks = []
     for runs in sets:
         means = []
@@ -87,7 +87,7 @@ def test_ranks_are_averaged_over_data_sets_as_the_paper_does(tables, recipe):
 
 
 def test_ranks_of_finished_comparisons_are_over_those(tables, recipe, tmp_path):
-    first = lr._runs(tables, recipe, "1")
+    first = lr._tuned_runs(tables, recipe, "1")
     folder = first.folder("ce").path.parents[1]
     again = find_item("lr.table3").make(Workbench(tmp_path, small=True, runs=[folder]))
     assert "Ranks over 1 data set" in again.notes[0]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.experiments.papers import Workbench, find_item, items
-from calibrant.experiments.papers.shared import DrawnPixels, mean_wrong_rank, shown_image
+from calibrant.experiments.papers.shared import DrawnPixels, choose_image, mean_wrong_rank
 from calibrant.experiments.papers.small import small_recipe
 from calibrant.training import RunFolder, load
 from tests.helpers.mask_runs import trained_runs
@@ -62,15 +62,15 @@ def test_the_image_shown_is_the_first_with_enough_errors(monkeypatch):
     right = {"a": [1, 1, 1, 0, 0, 1], "b": [1, 1, 0, 1, 0, 0]}  # images 0, 0, 1, 1, 2, 2
     image = np.repeat([0, 1, 2], 2)
     monkeypatch.setattr(
-        "calibrant.experiments.papers.shared.drawn_pixels",
+        "calibrant.experiments.papers.shared.read_drawn_pixels",
         lambda runs, method, seed: DrawnPixels(image, np.array(right[method], bool), {}),
     )
-    assert shown_image(None, ("a", "b"), 0) == 1
-    assert shown_image(None, ("a",), 0) == 1
+    assert choose_image(None, ("a", "b"), 0) == 1
+    assert choose_image(None, ("a",), 0) == 1
     right |= {"a": [0, 0, 1, 0, 0, 1], "b": [0, 1, 1, 1, 0, 1]}
-    assert shown_image(None, ("a", "b"), 0) == 2  # of the first image one method gets all wrong
+    assert choose_image(None, ("a", "b"), 0) == 2  # of the first image one method gets all wrong
     right["a"] = [1, 1, 1, 1, 1, 1]
-    assert shown_image(None, ("a",), 0) == 0  # nobody has any: still one is shown
+    assert choose_image(None, ("a",), 0) == 0  # nobody has any: still one is shown
 
 
 def test_items_are_listed_and_planned_as_printed():

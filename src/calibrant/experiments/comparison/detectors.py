@@ -77,8 +77,8 @@ def compare_detectors(
             log: dict[str, Any] = {} if event_log is None else {"event_log": event_log(name, seed)}
             result = train(plan, run.path, data=data, resume=True, task=Detection(), **log, **options)
             rows += [
-                ResultRow(plan.key, name, "{}", "", "final", seed, where, "none", math.nan, metric, value)
-                for where, values in result["sets"].items()
+                ResultRow(plan.key, name, "{}", "", "final", seed, set_name, "none", math.nan, metric, value)
+                for set_name, values in result["sets"].items()
                 for metric, value in values.items()
             ]
     results = Results(rows)
@@ -133,14 +133,14 @@ def write_detectors(
         title=recipe.title or "Detectors compared",
         lead=f"Detectors on the backbones {listing(list(backbones), 10)}.",
         parts=parts,
-        notes=notes_on(backbones, recipe),
+        notes=describe_setting(backbones, recipe),
         files=["results.csv", *files],
         command=command,
     )
     return folder / PAGE
 
 
-def notes_on(backbones: Backbones, recipe: Recipe) -> list[str]:
+def describe_setting(backbones: Backbones, recipe: Recipe) -> list[str]:
     """Notes on the detector and on what the intervals cover."""
     assert recipe.detection is not None
     most = max(map(len, backbones.values()))

@@ -121,7 +121,7 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
         ValueError: The folder's runs were trained on other data.
     """
     records = _read_records(folder)
-    where = _data_path(study.recipe, data)
+    path = _data_path(study.recipe, data)
     for kind, recipes in _by_samples(study).items():
         sets = load_sets(recipes[0], data)
         with torch.random.fork_rng(devices=[]):
@@ -134,12 +134,12 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
             continue
         if recipes[0].data.train_count is not None:  # others of the same samples are drawn for each seed
             sets = load_sets(replace_settings(recipes[0], {"data.train_count": None}), data)
-        record = {"where": where, **_checksum(sets)}
+        record = {"where": path, **_checksum(sets)}
         before = records.setdefault(kind, record)
         if any(before.get(name, record[name]) != record[name] for name in ("checksum", "classes")):
             raise ValueError(
                 f"{folder} holds runs on the data of {before['where']} ({before['samples']} samples), and those of "
-                f"{where} ({record['samples']} samples) are different: name another folder"
+                f"{path} ({record['samples']} samples) are different: name another folder"
             )
         records[kind] = record
     return records
@@ -160,13 +160,13 @@ def has_data(study: Study, folder: Path, data: str | None) -> bool:
     """Whether the folder's runs were trained on data from this path, which may have changed since."""
     if _is_embedded(study.recipe, data):
         return True
-    records, where = _read_records(folder), _data_path(study.recipe, data)
-    return all(records.get(kind, {}).get("where") == where for kind in _by_samples(study))
+    records, path = _read_records(folder), _data_path(study.recipe, data)
+    return all(records.get(kind, {}).get("where") == path for kind in _by_samples(study))
 
 
 def check_tested(finals: list[PlannedRun], runs: Path) -> None:
     """Raise if runs of one seed were tested on different samples or labels: they cannot be compared."""
-    first: dict[int, tuple[str, bytes]] = {}
+    digests: dict[int, tuple[str, bytes]] = {}
     for run in finals:
         file = runs / run.key / "test.npz"
         predictions = Predictions.open(file)
@@ -174,10 +174,10 @@ def check_tested(finals: list[PlannedRun], runs: Path) -> None:
         digest.update(np.ascontiguousarray(predictions.labels).tobytes())
         if predictions.ids is not None:
             digest.update("\n".join(map(str, predictions.ids.tolist())).encode("utf-8", "backslashreplace"))
-        other, before = first.setdefault(run.seed, (str(file), digest.digest()))
-        if before != digest.digest():
+        earlier_file, earlier_digest = digests.setdefault(run.seed, (str(file), digest.digest()))
+        if earlier_digest != digest.digest():
             raise ValueError(
-                f"{file} and {other} have different samples, labels or classes: methods are compared on the same ones"
+                f"{file} and {earlier_file} have different samples, labels or classes: they cannot be compared"
             )
 
 

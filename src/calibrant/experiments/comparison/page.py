@@ -47,7 +47,7 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
     results, study = comparison.results, comparison.study
     if not comparison.finals:
         return {}
-    missing = list(_missing(comparison))
+    without_runs = list(_methods_without_runs(comparison))
     columns = [
         Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
         Column("aurc"), Column("aurc", posthoc="logit-norm"),
@@ -56,19 +56,19 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
     main = [*MAIN[:1], *(["mean_iou"] if "mean_iou" in metrics else []), *MAIN[1:]]
     pages = {
         "methods": tables.summary(
-            results, main, reference=reference, ranks=True, missing=missing, title="On the test data"
+            results, main, reference=reference, ranks=True, missing=without_runs, title="On the test data"
         ),
         "confidence": tables.summary(
-            results, [name for name in CONFIDENCE if name in metrics], missing=missing, title="Confidence"
+            results, [name for name in CONFIDENCE if name in metrics], missing=without_runs, title="Confidence"
         ),
-        "repairs": tables.summary(results, columns, missing=missing, title="Before and after a repair"),
+        "repairs": tables.summary(results, columns, missing=without_runs, title="Before and after a repair"),
     }
     final = results.where(stage="final")
     pages["repairs"] = tables.retitle(pages["repairs"], note=f"{pages['repairs'].note} {_norm_words(final)}".strip())
     for name in final.column("set"):
         if name not in ("val", "test"):
-            pages[f"{SET}{name}"] = _table_of_set(comparison, name, missing)
-    nowhere = [label for label, target in missing if not target]
+            pages[f"{SET}{name}"] = _table_of_set(comparison, name, without_runs)
+    nowhere = [label for label, target in without_runs if not target]
     pages["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
     if len(study.tune) > 1:
         pages["ranks"] = tables.retitle(pages["ranks"], "Average ranks over all tuning targets")
@@ -100,7 +100,7 @@ def _norm_words(final: Results) -> str:
     return f"Of {len(powers)} runs logit normalisation ranks {', '.join(words)}." if words else ""
 
 
-def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
+def _methods_without_runs(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Methods without a final run, and the tuning target, which is empty if it is all of them."""
     final, targets = comparison.results.where(stage="final"), comparison.study.tune or ("",)
     for label in comparison.study.methods:

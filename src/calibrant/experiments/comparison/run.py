@@ -67,13 +67,13 @@ class Comparison:
     @property
     def twins(self) -> list[tuple[str, str]]:
         """Pairs of methods whose numbers match exactly: the regulariser of the first was never active."""
-        first: dict[tuple[tuple[int, float], ...], str] = {}
+        owners: dict[tuple[tuple[int, float], ...], str] = {}
         twins = []
         for method in self.study.methods:
             rows = self.results.where(method=method, stage="final", set="test", posthoc="none", metric="nll")
             values = tuple(sorted({(row.seed, row.value) for row in rows}))
-            if values and (other := first.setdefault(values, method)) != method:
-                twins.append((method, other))
+            if values and (owner := owners.setdefault(values, method)) != method:
+                twins.append((method, owner))
         return twins
 
 
@@ -113,15 +113,15 @@ def compare(
         """Execute runs that are not on disk yet; return the validation metrics of all finished ones."""
         runs.extend(planned)
         jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, run.title, trust_code) for run in planned}
-        missing = [
+        pending = [
             job for job in jobs.values() if not job.is_done and (retry or not (job.failure or {}).get("lasting"))
         ]
         if planned:
             later = "" if planned[0].stage == "final" else f", up to {study.most_finals} runs to follow"
-            stage = Stage(_STAGES[planned[0].stage] + later, len(jobs), len(missing), progress)
-        if missing:
+            stage = Stage(_STAGES[planned[0].stage] + later, len(jobs), len(pending), progress)
+        if pending:
             try:
-                engine.run(missing, stage)
+                engine.run(pending, stage)
             except KeyboardInterrupt:
                 collect(study, folder, runs, centre)  # finished runs are in the table even so
                 raise
@@ -142,15 +142,15 @@ def compare(
 def _claim(study: Study, folder: Path, data: str | None, engine: Engine, trust_code: bool) -> None:
     """Claim the folder, after checking the data unless they and the first runs are known."""
     groups = trials_of(study, first_candidates(study), 0)
-    first = [run for group in groups.values() for run in group] if study.tune else study.finals({})
-    is_finished = bool(first) and all(Job.of(run.recipe, folder / RUNS, data, "").is_done for run in first)
+    first_runs = [run for group in groups.values() for run in group] if study.tune else study.finals({})
+    is_finished = bool(first_runs) and all(Job.of(run.recipe, folder / RUNS, data, "").is_done for run in first_runs)
     if is_finished and has_data(study, folder, data):
         claim(folder, study)
         return
     if isinstance(engine, Local):  # else other machines execute the runs
         make_fabric(study.recipe, engine.accelerator, 1, 1)
     record = record_data(study, folder, data, trust_code)
-    for run in first:
+    for run in first_runs:
         RunFolder(folder / RUNS / run.key).check_run()
     claim(folder, study, record)
 

@@ -50,7 +50,7 @@ LEGEND = (
 )
 
 _RECIPE: dict[str, Any] = {"title": "Six ways to train, on scenes", **EXPERIMENT}
-#: Too little for any claim: it shows the way.
+#: Too little for any claim: only to try it out.
 _QUICK = {"train": {"samples": 200}, "val": {"samples": 200}, "test": {"samples": 300}}
 
 
@@ -130,7 +130,7 @@ class StudyOutcome:
 
 
 def study_recipe(quick: bool = False) -> Recipe:
-    """The recipe of the study; a quick one shows the way and proves nothing."""
+    """The recipe of the study; the quick one is too small to prove anything."""
     plain = dict(_RECIPE)
     if quick:
         plain["title"] += " (quick: too little to prove anything)"
@@ -183,9 +183,9 @@ def _effect(claim: Claim, results: Results, seeds: Sequence[int] | None) -> dict
 
 
 def read_check() -> dict[str, Any]:
-    """What the benchmark found: ``sets``, ``seeds`` per set, and for every claim in how many sets it ``held``.
+    """The result of the benchmark: ``sets``, ``seeds`` per set, and in how many sets every claim ``held``.
 
-    A check of a study with another recipe counts as none.
+    A check of a study with another recipe is ignored.
     """
     file = resources.files("calibrant.experiments") / CHECK
     check = dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
@@ -193,7 +193,7 @@ def read_check() -> dict[str, Any]:
 
 
 def study_key() -> str:
-    """A digest of the recipe, the methods and the number of seeds: a check of another study says nothing of this."""
+    """A digest of the recipe, the methods and the number of seeds, which a check must match."""
     plan = json.dumps([_RECIPE, METHODS, SEEDS], sort_keys=True)
     return hashlib.sha256(plan.encode()).hexdigest()[:16]
 

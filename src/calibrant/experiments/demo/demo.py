@@ -37,7 +37,7 @@ RISK, CONFIDENCE = 0.05, 0.99
 #: What is in the folder of the demonstration.
 RUN, TEST, VALIDATION = "run", "run/test.npz", "run/validation.npz"
 POLICY, AUDIT, ONNX, PAGE, RECORD = "policy.json", "audit.html", "model.onnx", "index.html", "demo.json"
-#: How a user gets the same from files of their own; with these names they run inside the folder.
+#: The same for files of one's own; with these names the commands run inside the folder.
 COMMANDS = (
     f"calibrant fit {VALIDATION} --target-risk {RISK:g} --confidence {CONFIDENCE:g} -o {POLICY}",
     f"calibrant apply {POLICY} {TEST} -o decisions.parquet",
@@ -45,7 +45,7 @@ COMMANDS = (
 )
 #: How many pictures are shown of each kind, and how many the exported graph is run on.
 PICTURES, ONNX_RUNS = 16, 4000
-#: What is done, and which share of the time it takes, of 10 in all.
+#: The stages, and the share of the time that each takes, of 10 in total.
 _STAGES = {"drawing pictures": 1.0, "training": 6.5, "predicting": 0.3, "fitting a policy": 0.2, "auditing": 0.8,
            "exporting": 1.2, "done": 0.0}  # fmt: skip
 _SIZES = {
@@ -77,7 +77,7 @@ class Demo:
 
 
 def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
-    """How the network is trained: as is common, without augmentation and until it has memorised its samples."""
+    """The recipe of the network: without augmentation, and until it has memorised its samples."""
     size = _QUICK if quick else _FULL
     options = {"samples": size["validation"]}
     return check_recipe(
@@ -101,7 +101,7 @@ def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
 
 
 def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress: Progress = silent) -> Demo:
-    """Train one network, repair it, deploy it with a promise, and write a page about what came of it.
+    """Train one network, repair it, deploy it with a promise, and write a page about the results.
 
     A folder of an earlier, interrupted call with the same arguments is continued.
 
@@ -109,7 +109,7 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
         folder: For the run, the files and the page.
         seed: Seed of the data and of the network.
         quick: Less data and fewer epochs.
-        progress: Called as it advances; the whole is 10.
+        progress: Called as it advances; the total is 10.
 
     Returns:
         The page, and what is on it.
@@ -140,9 +140,9 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute with one thread of PyTorch: the numbers do not depend on the number of cores.
+    """Compute with one thread of PyTorch, so that the numbers do not depend on the number of cores.
 
-    So small a network is trained no faster by two, and on a machine with other work many times more slowly.
+    Two threads train so small a network no faster, and many times more slowly if the machine is busy.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -153,7 +153,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class _DemoRecord(BaseModel):
-    """What tells a folder of a demonstration from a stranger's."""
+    """The record that identifies the folder of a demonstration."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -163,7 +163,7 @@ class _DemoRecord(BaseModel):
 
 
 def _claim(folder: Path, seed: int, quick: bool) -> None:
-    """Make a new folder the demonstration's; refuse one with anything else in it, or with other arguments'."""
+    """Claim a folder for the demonstration; refuse one that holds anything else, or was made with other arguments."""
     check_output(folder, folder=True)
     names = sorted(os.listdir(folder)) if folder.exists() else []
     if RECORD in names:
@@ -209,8 +209,8 @@ def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
     pixels = images.astype(np.float32) / 255
     try:
         return export_onnx(policy, folder / ONNX, model=model, input_shape=shape, inputs=pixels)
-    except MissingExtraError as missing:
-        return str(missing)
+    except MissingExtraError as error:
+        return str(error)
 
 
 def _story(report: Audit, exported: Exported | str) -> dict[str, Any]:
@@ -282,19 +282,19 @@ def _document(report: Audit, policy: Policy, size: Mapping[str, int], exported: 
 def _pictures(policy: Policy, test: Predictions, data: Dataset) -> dict[str, list[dict[str, Any]]]:
     """The first pictures that are answered and the first that are declined, and what the network says of them."""
     decisions = policy.decide(test.logits[: len(data)])
-    right = decisions.labels == test.labels[: len(data)]
+    correct = decisions.labels == test.labels[: len(data)]
     return {
         name: [
             {
                 "png": _png(data, index),
                 "label": data.classes[decisions.labels[index]],
                 "truth": data.classes[test.labels[index]],
-                "right": bool(right[index]),
+                "right": bool(correct[index]),
                 "confidence": float(decisions.confidence[index]),
             }
-            for index in np.flatnonzero(chosen)[:PICTURES].tolist()
+            for index in np.flatnonzero(mask)[:PICTURES].tolist()
         ]
-        for name, chosen in (("answered", decisions.accept), ("declined", ~decisions.accept))
+        for name, mask in (("answered", decisions.accept), ("declined", ~decisions.accept))
     }
 
 

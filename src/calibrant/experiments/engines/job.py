@@ -155,12 +155,12 @@ class Stage:
     Args:
         name: Such as "testing".
         total: Number of runs.
-        missing: Number of runs that are not on disk.
+        pending: Number of runs that are not on disk.
         progress: Called with the number of finished runs; current ones count by their shares.
     """
 
-    def __init__(self, name: str, total: int, missing: int, progress: Progress = silent):
-        self.name, self.total, self.done = name, total, total - missing
+    def __init__(self, name: str, total: int, pending: int, progress: Progress = silent):
+        self.name, self.total, self.done = name, total, total - pending
         self._progress = progress
         self._running: dict[str, tuple[str, float]] = {}
         on_disk = f", {self.done} of them on disk" if self.done else ""

@@ -34,7 +34,7 @@ from calibrant.experiments.plan.study import ETA, Choice, PlannedRun, Study
 from calibrant.metrics import describe
 from calibrant.training import Resources, read_record
 
-_WHAT = "the engine ray"
+_CALLER = "the engine ray"
 _CALLS = 20
 _GRACE_SECONDS = 30.0
 _POLL_SECONDS = 1.0
@@ -62,11 +62,11 @@ class RayEngine:
     accelerator: str = "auto"
 
     def __post_init__(self) -> None:
-        import_ray(_WHAT)
+        import_ray(_CALLER)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
         """Execute all jobs; each leaves its numbers, or the reason why it failed."""
-        with connect(_WHAT, self.address) as ray:
+        with connect(_CALLER, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, stage).run(jobs)
 
@@ -74,7 +74,7 @@ class RayEngine:
         self, study: Study, runs: Path, data: str | None, progress: Progress = silent, trust_code: bool = False
     ) -> tuple[list[PlannedRun], Choice]:
         """Search by Ray Tune's ASHA; return the runs that were trained to the end, and the choice."""
-        with connect(_WHAT, self.address) as ray:
+        with connect(_CALLER, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             return _search_with_asha(study, runs, data, self, progress, trust_code)
 
@@ -129,8 +129,8 @@ class _Sweep:
         try:
             machine = self.ray.get(task)
             if not _is_visible(job):
-                where = f"the run ended on {machine}, and nothing of it is here"
-                job.fail(f"{where}: all machines must share the folder {job.folder}", lasting=False)
+                reason = f"the run ended on {machine}, but its files are not visible here"
+                job.fail(f"{reason}: all machines must share the folder {job.folder}", lasting=False)
         except self.ray.exceptions.RayError as error:
             if not job.is_done:
                 words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
@@ -164,7 +164,7 @@ def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, ver
     if version == __version__:
         perform(job, threads, progress, accelerator)
     else:
-        job.fail(f"{machine} has Calibrant {__version__}, and the command is {version}'s", lasting=False)
+        job.fail(f"{machine} has Calibrant {__version__}, but the command was started with {version}", lasting=False)
     return machine
 
 
@@ -192,7 +192,9 @@ def _search_with_asha(
     A finished search is not repeated: its choice is stored beside the runs. Ray must be connected.
     """
     file = runs.parent / CHOSEN
-    chosen = dict(read_record(file, _Chosen, "delete it, and the search is repeated").root) if file.exists() else {}
+    chosen_keys = (
+        dict(read_record(file, _Chosen, "delete it, and the search is repeated").root) if file.exists() else {}
+    )
     choice: Choice = {}
     searches = []
     for label, seed in itertools.product(study.methods, study.search_seeds):
@@ -203,25 +205,25 @@ def _search_with_asha(
                 choice[label, seed, target] = next(iter(trials.values())).settings
                 continue
             name = " ".join([target, *sorted(jobs)])
-            if name in chosen and chosen[name] not in jobs:
+            if name in chosen_keys and chosen_keys[name] not in jobs:
                 raise ValueError(f"{file} is damaged (it chose none of the candidates); delete it")
             searches.append(((label, seed, target), trials, jobs, name))
     total = sum(len(jobs) for _, _, jobs, _ in searches)
-    missing = sum(len(jobs) for _, _, jobs, name in searches if name not in chosen)
+    pending = sum(len(jobs) for _, _, jobs, name in searches if name not in chosen_keys)
     stage = (
-        Stage(f"searching, up to {study.most_finals} runs to follow", total, missing, progress) if searches else None
+        Stage(f"searching, up to {study.most_finals} runs to follow", total, pending, progress) if searches else None
     )
     planned: dict[str, PlannedRun] = {}
     for key, trials, jobs, name in searches:
-        if name not in chosen and stage is not None:
+        if name not in chosen_keys and stage is not None:
             _run_tune(list(jobs.values()), key[-1], runs.parent / "tune", engine, stage)
             best = _best(jobs, key[-1])
             if best is None:  # every candidate failed, which may not happen again
                 continue
-            chosen[name] = best
-            write_json(file, chosen)
+            chosen_keys[name] = best
+            write_json(file, chosen_keys)
         planned |= {run: trial for run, trial in trials.items() if jobs[run].is_done}
-        choice[key] = trials[chosen[name]].settings
+        choice[key] = trials[chosen_keys[name]].settings
     return list(planned.values()), choice
 
 

@@ -19,7 +19,7 @@ from calibrant._progress import Progress, silent
 from calibrant._validation import did_you_mean
 from calibrant.data import Dataset, context_only
 from calibrant.experiments.maps.activation_maps import Explained, MappedImage, check_network, map_images
-from calibrant.metrics import Interval, mean_interval
+from calibrant.metrics import mean_interval
 from calibrant.report import Cell, overlay_map
 from calibrant.training import OpenedRun, open_run
 
@@ -46,7 +46,7 @@ class ChosenImages:
     measured: int = 500
     with_context: bool = True
 
-    def shown(self, dataset: Dataset) -> list[str]:
+    def select_shown(self, dataset: Dataset) -> list[str]:
         """The images that are shown, by name."""
         if self.ids:
             present = set(dataset.ids)
@@ -60,13 +60,13 @@ class ChosenImages:
             labelled = np.sort(np.random.default_rng(self.seed).choice(labelled, number, replace=False))
         return [dataset.ids[i] for i in labelled[:number]]
 
-    def counted(self, dataset: Dataset) -> list[str]:
+    def select_measured(self, dataset: Dataset) -> list[str]:
         """The images that are measured, by name: of those with a class and with boxes."""
         if dataset.boxes is None:
             return []
         rows = np.flatnonzero((dataset.labels >= 0) & (dataset.boxes.counts > 0))
-        chosen = np.random.default_rng(self.seed or 0).choice(rows, min(self.measured, len(rows)), replace=False)
-        return [dataset.ids[i] for i in np.sort(chosen)]
+        drawn_rows = np.random.default_rng(self.seed or 0).choice(rows, min(self.measured, len(rows)), replace=False)
+        return [dataset.ids[i] for i in np.sort(drawn_rows)]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _RunMaps:
             )
         self.layer, self.model, self.classes = layer, run.recipe.model.name, dataset.classes
         self.has_boxes = dataset.boxes is not None and bool(dataset.boxes.counts.any())
-        self.shown_ids, self.counted_ids = images.shown(dataset), images.counted(dataset)
+        self.shown_ids, self.measured_ids = images.select_shown(dataset), images.select_measured(dataset)
         self.shown = self._maps(run, dataset, self.shown_ids, explained)
         self.covered: dict[str, MappedImage] = {}
         if images.with_context and dataset.boxes is not None and dataset.context is None:
@@ -103,7 +103,7 @@ class _RunMaps:
             present = set(context.ids)
             ids = [ident for ident in self.shown_ids if ident in present]
             self.covered = self._maps(run, context, ids, explained)
-        counted = _rows(dataset, self.counted_ids)
+        counted = _rows(dataset, self.measured_ids)
         mapped = map_images(run, counted, layer, explained=explained, progress=progress) if len(counted) else ()
         numbers = [(image.inside, image.area) for image in mapped]
         self.inside, self.area = np.array(numbers, np.float64).reshape(-1, 2).T
@@ -166,10 +166,10 @@ def study_activation_maps(
 
 def _check_alike(parts: Mapping[str, _RunMaps], name: str) -> None:
     """Raise if a run has other images or classes than the first: their maps cannot be compared."""
-    first, other = next(iter(parts.values())), parts[name]
-    if first.classes != other.classes:
+    first, current = next(iter(parts.values())), parts[name]
+    if first.classes != current.classes:
         raise ValueError(f"{name} and {next(iter(parts))} were trained for different classes")
-    if (first.shown_ids, first.counted_ids) != (other.shown_ids, other.counted_ids):
+    if (first.shown_ids, first.measured_ids) != (current.shown_ids, current.measured_ids):
         raise ValueError(f"{name} and {next(iter(parts))} have different images in this set")
 
 
@@ -211,7 +211,7 @@ def _numbers(parts: Mapping[str, _RunMaps]) -> dict[str, Any]:
     methods = [
         {
             "name": name, "model": part.model, "layer": part.layer, "images": int(np.isfinite(part.inside).sum()),
-            "inside": _entry(mean_interval(part.inside[np.isfinite(part.inside)], level=LEVEL)),
+            "inside": vars(mean_interval(part.inside[np.isfinite(part.inside)], level=LEVEL)),
         }
         for name, part in parts.items()
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def _numbers(parts: Mapping[str, _RunMaps]) -> dict[str, Any]:
     ]
     area = float(np.mean(first.area)) if len(first.area) else None
     return {
-        "has_boxes": first.has_boxes, "measured": len(first.counted_ids), "area": area, "methods": methods,
+        "has_boxes": first.has_boxes, "measured": len(first.measured_ids), "area": area, "methods": methods,
         "differences": differences,
     }  # fmt: skip
 
@@ -230,8 +230,4 @@ def paired_change(first: Doubles, second: Doubles) -> dict[str, Any]:
     """The mean change from one column to another over the samples that have both, with its interval."""
     change = second - first
     change = change[np.isfinite(change)]
-    return {"images": len(change), **_entry(mean_interval(change, level=LEVEL))}
-
-
-def _entry(interval: Interval) -> dict[str, Any]:
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
+    return {"images": len(change), **vars(mean_interval(change, level=LEVEL))}

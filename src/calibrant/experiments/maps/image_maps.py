@@ -88,13 +88,13 @@ def image_maps(
         name: predict_image(path, image, data=data, split=split, trust_code=trust_code) for name, path in runs.items()
     }
     first_name, first = next(iter(images.items()))
-    for name, other in images.items():
-        if other.dataset.classes != first.dataset.classes or not np.array_equal(other.mask, first.mask):
+    for name, seen in images.items():
+        if seen.dataset.classes != first.dataset.classes or not np.array_equal(seen.mask, first.mask):
             raise ValueError(f"{name} and {first_name} do not see {image!r} in the same size with the same classes")
-    counted = _counted(np.asarray(first.predictions.labels)[0], first.dataset)
+    counted = _counted_pixels(np.asarray(first.predictions.labels)[0], first.dataset)
     if not counted.any():
         raise ValueError(f"{first.dataset.ids[0]}: no pixel of the image counts")
-    truth = np.where(_counted(first.mask, first.dataset), first.mask, -1)
+    truth = np.where(_counted_pixels(first.mask, first.dataset), first.mask, -1)
     methods = tuple(_method_maps(name, runs[name], part.predictions, counted) for name, part in images.items())
     return ImageMaps(
         image=first.dataset.ids[0],
@@ -107,7 +107,7 @@ def image_maps(
     )
 
 
-def _counted(labels: npt.NDArray[np.int64], dataset: Dataset) -> npt.NDArray[np.bool_]:
+def _counted_pixels(labels: npt.NDArray[np.int64], dataset: Dataset) -> npt.NDArray[np.bool_]:
     return labels != dataset.ignore_index if dataset.ignore_index is not None else np.ones(labels.shape, bool)
 
 
@@ -141,7 +141,7 @@ class Normalisation(NamedTuple):
         return np.asarray(normalised_max_logit(logits, self.p, centre=self.centre), np.float64)
 
 
-def _norm_of(path: Path) -> tuple[Normalisation, str]:
+def _choose_norm(path: Path) -> tuple[Normalisation, str]:
     """The normalisation of a run, and in words where it was chosen and whether it helps there."""
     name = "val" if (path / "val.npz").exists() else "test"
     part = flat(Predictions.open(path / f"{name}.npz"))
@@ -157,28 +157,28 @@ def _method_maps(name: str, path: Path, predictions: Predictions, counted: npt.N
     rows = np.moveaxis(logits[0], 0, -1).reshape(-1, logits.shape[1])
     predicted = rows.argmax(1)
     confidence = top_label(rows, predicted)[0]
-    norm, words = _norm_of(path)
+    norm, words = _choose_norm(path)
     normalised = norm.score(rows)
     here = counted.ravel()
     correct = (predicted == labels.ravel())[here]
     ranks, normalised_ranks = (_ranks(score, here) for score in (confidence, normalised))
-    wrong = np.zeros(len(here), bool)
-    wrong[here] = ~correct
+    is_wrong = np.zeros(len(here), bool)
+    is_wrong[here] = ~correct
     numbers = {
         "accuracy": float(correct.mean()),
         "mean_iou": mean_iou(logits, labels, classes=logits.shape[1], ignore_index=predictions.ignore_index),
         "ece": ece(confidence[here], correct),
         "aurc": aurc(confidence[here], correct),
         "normalised_aurc": aurc(normalised[here], correct),
-        "wrong_rank": float(ranks[wrong].mean()) if wrong.any() else math.nan,
-        "normalised_wrong_rank": float(normalised_ranks[wrong].mean()) if wrong.any() else math.nan,
+        "wrong_rank": float(ranks[is_wrong].mean()) if is_wrong.any() else math.nan,
+        "normalised_wrong_rank": float(normalised_ranks[is_wrong].mean()) if is_wrong.any() else math.nan,
     }
     return MethodMaps(
         name=name,
         run=str(path),
         predicted=predicted.reshape(size),
         confidence=confidence.reshape(size),
-        wrong=wrong.reshape(size),
+        wrong=is_wrong.reshape(size),
         rank=ranks.reshape(size),
         normalised_rank=normalised_ranks.reshape(size),
         norm=words,
@@ -198,10 +198,10 @@ def _ranks(score: Doubles, counted: npt.NDArray[np.bool_]) -> Doubles:
 def _series(confidence: Doubles, correct: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Fifteen bins of a reliability diagram; pixels of one image depend on each other, so there are no intervals."""
     bins = reliability(confidence, correct)
-    none = [None] * len(bins.count)
+    unknown = [None] * len(bins.count)
     return {
         "low": bins.low.tolist(), "high": bins.high.tolist(), "count": bins.count.tolist(),
         "confidence": [None if math.isnan(v) else v for v in bins.confidence.tolist()],
         "accuracy": [None if math.isnan(v) else v for v in bins.accuracy.tolist()],
-        "accuracy_low": none, "accuracy_high": none,
+        "accuracy_low": unknown, "accuracy_high": unknown,
     }  # fmt: skip

@@ -22,10 +22,10 @@ _TINY = "acls_tiny_imagenet_resnet50"
 _BOTH = (_TINY, "acls_tiny_imagenet_resnet101")
 _VOC = "acls_voc_deeplabv3"
 _CLASSIFICATION = ("acls_cifar10_resnet50", "acls_cifar10_resnet101", *_BOTH, "acls_imagenet_resnet50")
-#: Of Table A, and those of the paper's other tables, which are the method "acls".
+#: The values of Table A, and those of the paper's other tables, which are the method "acls".
 _LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
-_CHOSEN = (0.1, 0.01)
-#: Of Fig. A, whose values are not printed.
+_DEFAULTS = (0.1, 0.01)
+#: Margins of Fig. A, which does not print its values.
 _MARGINS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
 #: Where Fig. 3 cuts the regulariser off, and its number of bins.
 _CUT, _BINS = 0.1, 20
@@ -35,7 +35,7 @@ _STEPS = (0.1, 1.0)
 
 @item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
 def table3(bench: Workbench) -> Output:
-    """A table for each data set and network; in small one, of the first."""
+    """A table for each data set and network; in small, only the first."""
     return tables_beside(bench, _CLASSIFICATION, "3")
 
 
@@ -59,7 +59,7 @@ def table6(bench: Workbench) -> Output:
 
 @item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
 def regulariser(bench: Workbench) -> Output:
-    """Histograms of L_REG of the training samples at the end of training, with the memory of the ranking condition."""
+    """Histograms of L_REG over the training samples at the end of training, with and without the ranking condition."""
     runs = bench.run(_TINY, ("acls, ranking", "acls"))
     figure = new_figure((6.4, 2.7))
     axes = figure.subplots(1, 2, sharey=True)
@@ -77,16 +77,16 @@ def regulariser(bench: Workbench) -> Output:
             f"{title}: the regulariser is 0 for {100 * np.mean(zeros):.1f}% of the training samples (paper: "
             f"{100 * printed:.0f}%)."
         )
-    columns = (_share("Regulariser is 0, paper"), _share("Regulariser is 0, ours"))
-    table = Table("Samples that the regulariser leaves alone", "", columns, tuple(lines))
+    columns = (_share_column("Regulariser is 0, paper"), _share_column("Regulariser is 0, ours"))
+    table = Table("Samples on which the regulariser is not active", "", columns, tuple(lines))
     notes.append(
-        "Logits of the training samples by the network of the last epoch, without augmentation; pairs for the ranking "
-        "are neighbours in the batches of that epoch."
+        "The logits are those of the last epoch's network for the training samples, without augmentation; the pairs "
+        "of the ranking condition are neighbours in the batches of that epoch."
     )
     return Output({"fig3-numbers": table}, {"fig3": figure}, tuple(notes))
 
 
-def _share(title: str) -> Column:
+def _share_column(title: str) -> Column:
     return Column("", title=title, direction="none", unit="share")
 
 
@@ -114,31 +114,31 @@ def altered(bench: Workbench) -> Output:
     sizes = [sum(map(len, epoch.order)) for epoch in epochs]
     lines = []
     for step in _STEPS:
-        counts = np.array([_altered(epoch, step) for epoch in epochs])
+        counts = np.array([_count_altered(epoch, step) for epoch in epochs])
         cells = tuple(_counted_cell(column, sizes) for column in counts.T)
         lines.append(Line(f"step {step:g}", "", cells))
-    columns = (_share("Altered by the whole loss"), _share("Altered by the regulariser alone"))
+    columns = (_share_column("Altered by the whole loss"), _share_column("Altered by the regulariser alone"))
     note = (
-        "Of the training samples: right now, and predicted otherwise after the step; in brackets the samples of all "
-        "seeds together."
+        "The share of training samples that are right before the step and wrong after it; in brackets, the number of "
+        "samples over all seeds."
     )
     words = (
         f"With a step of {_STEPS[-1]:g} the loss alters {cells[0].remark} predictions; the paper counts 0.29% in the "
         "last epoch on Tiny-ImageNet, after a step of the weights.",
-        "Here the step is on the logits of each sample, z - step dL/dz, by the network of the last epoch without "
-        "augmentation: what the loss asks for, before the weights mix samples.",
+        "Here the step changes the logits of each sample, z - step dL/dz, for the network of the last epoch without "
+        "augmentation: the change that the loss asks for, before shared weights mix the samples.",
     )
     return Output({"altered": Table("Right predictions that a step alters", note, columns, tuple(lines))}, {}, words)
 
 
 def _counted_cell(counts: Sequence[int], sizes: Sequence[int]) -> TableCell:
-    """The share of samples by seed, and how many that are: a small share may round to 0."""
+    """The share of samples over seeds, and their number, because a small share may round to 0."""
     cell = cell_of(number / size for number, size in zip(counts, sizes, strict=True)) or NOTHING
     return cell._replace(remark=f"{count(int(sum(counts)))} of {count(sum(sizes))}")
 
 
-def _altered(epoch: LastEpoch, step: float) -> tuple[int, int]:
-    """Samples that are right and would not be after a step: of the whole loss, and of its regulariser."""
+def _count_altered(epoch: LastEpoch, step: float) -> tuple[int, int]:
+    """The number of samples that a step turns from right to wrong: of the whole loss, and of its regulariser."""
     counts = [0, 0]
     for z, labels, ids in epoch.batches():
         view = lens(epoch.loss, z, labels, ids=ids)
@@ -152,18 +152,18 @@ def _altered(epoch: LastEpoch, step: float) -> tuple[int, int]:
     "acls.flsd", "FLSD's gamma: how many samples have which", recipes=(_TINY,), minutes=0.5, section="Supplement S1.1"
 )
 def flsd_gamma(bench: Workbench) -> Output:
-    """Shares of training and test samples by the exponent that FLSD gives them, by both of its rules."""
+    """Shares of training and test samples by FLSD's exponent, under both of its rules."""
     runs = bench.run(_TINY, ("flsd",))
     rules = {"by the largest probability (Eq. 1)": FLSD(variant="paper"), "by the label's (released)": FLSD()}
     lines, notes = [], []
     for name in ("training samples", "test samples"):
         for words, loss in rules.items():
-            shares = [_at_five(loss, *part) for part in _samples(bench, runs, name)]
+            shares = [_share_at_five(loss, *part) for part in _samples(bench, runs, name)]
             at_three = cell_of(1 - share for share in shares)
             lines.append(Line(f"{name}, {words}", "", (cell_of(shares), at_three)))
             notes.append(f"gamma is 3 for {100 * (1 - np.mean(shares)):.1f}% of the {name}, {words}.")
-    columns = (_share("gamma = 5"), _share("gamma = 3"))
-    notes.append("The paper finds gamma = 3 for 95% of samples on Tiny-ImageNet, and does not say of which.")
+    columns = (_share_column("gamma = 5"), _share_column("gamma = 3"))
+    notes.append("The paper finds gamma = 3 for 95% of samples on Tiny-ImageNet, and does not say of which samples.")
     return Output({"flsd": Table("Samples by FLSD's gamma", "", columns, tuple(lines))}, {}, tuple(notes))
 
 
@@ -178,7 +178,7 @@ def _samples(bench: Workbench, runs: RunSet, name: str) -> Iterator[tuple[torch.
         yield torch.tensor(data.logits), torch.tensor(data.labels)
 
 
-def _at_five(loss: FLSD, logits: torch.Tensor, labels: torch.Tensor) -> float:
+def _share_at_five(loss: FLSD, logits: torch.Tensor, labels: torch.Tensor) -> float:
     """The share of samples whose exponent is 5."""
     probabilities = logits.double().softmax(1)
     gamma = loss.gamma_of(probabilities.gather(1, labels[:, None])[:, 0], probabilities.amax(1))
@@ -216,7 +216,7 @@ def table_a(bench: Workbench) -> Output:
 
 
 def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> TableCell | None:
-    name = "acls" if (lambda1, lambda2) == _CHOSEN else f"acls, lambda1={lambda1:g}, lambda2={lambda2:g}"
+    name = "acls" if (lambda1, lambda2) == _DEFAULTS else f"acls, lambda1={lambda1:g}, lambda2={lambda2:g}"
     cell = mean_of(runs, name, metric, name="val")
     return cell if cell.runs else None
 
@@ -247,6 +247,6 @@ def margins(bench: Workbench) -> Output:
 
 @item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1)
 def table_b(bench: Workbench) -> Output:
-    """Rows that Calibrant does not compute are left out, and said."""
-    note = "Of the paper's rows CaPE-bin, MCdrop and those taken from Patra et al. are not computed here."
+    """Rows that Calibrant does not compute are left out, with a note."""
+    note = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
     return tables_beside(bench, (_TINY,), "B", notes=(note,))

@@ -1,8 +1,8 @@
 """Tables and figures of ALS: labels as soft as the object is small.
 
-Tables 4 and 7 are of detectors on the classifiers of als_imagenet. On the paper's data the classifiers are finished
-runs, for they are trained on other data than the detectors. In small both are trained on drawn scenes, and seed by seed
-a detector has the classifier of the same seed.
+Tables 4 and 7 are about detectors on the classifiers of als_imagenet. On the paper's data the classifiers must be
+finished runs, as they are trained on other data than the detectors. In small both are trained on drawn scenes, and a
+detector has the classifier of the same seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from calibrant._arrays import Doubles
 from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
 from calibrant.detection import read_backbones
-from calibrant.experiments.comparison.detectors import compare_detectors, notes_on
+from calibrant.experiments.comparison.detectors import compare_detectors, describe_setting
 from calibrant.experiments.maps.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.shared import beside_of, tables_beside
@@ -28,10 +28,10 @@ from calibrant.report import draw_activation_maps, draw_confidence_by_objectness
 from calibrant.training import Recipe, check_recipe, load, load_sets
 
 _RECIPE, _DETECTION = "als_imagenet", "als_detection_coco"
-#: The shares of the image that the objects of the pictures in Fig. 3 cover, as near as the test images have them.
+#: The object sizes of the pictures in Fig. 3, as shares of the image; the nearest test images are shown.
 _SIZES = (0.15, 0.4, 0.7)
 _BINS = 10
-#: The columns of Fig. 6-8: two baselines, and three of the paper's own; its text does not say which three.
+#: The columns of Fig. 6-8: two baselines and three of the paper's own methods; its text does not say which three.
 METHODS = ("hard", "ls", "als, beta=0.75", "als, beta=1", "als + context")
 #: In small: a network with convolutions, whose last block has 4 x 4 positions.
 CONVOLUTIONS: dict[str, Any] = {
@@ -45,7 +45,7 @@ CLASSIFIER: dict[str, Any] = {
     "model": {"name": "small_resnet", "width": 8},
     "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
 }
-#: In small: what is other than in the recipe.
+#: In small: the values that differ from the recipe.
 DETECTOR: dict[str, Any] = {
     "title": "drawn scenes, in small",
     "data": {
@@ -66,22 +66,22 @@ DETECTOR: dict[str, Any] = {
 
 @item("als.fig3", "Confidence follows the size of the object", recipes=(_RECIPE,), minutes=1)
 def confidence_and_size(bench: Workbench) -> Output:
-    """Mean confidence in bins of objectness, by the methods of Table 1, and what they say of three images."""
+    """Mean confidence in bins of objectness for the methods of Table 1, and their predictions for three images."""
     runs = bench.run(_RECIPE, load(_RECIPE).tables["1"].rows)
     parts, lines, notes = {}, [], []
     for method in runs.folders:
-        seeds = [_of_seed(runs, method, seed) for seed in runs.folders[method]]
+        seeds = [_confidence_and_objectness(runs, method, seed) for seed in runs.folders[method]]
         confidence, objectness = (np.concatenate(column) for column in zip(*seeds, strict=True))
         part = parts[runs.label(method)] = confidence_by_objectness(confidence, objectness, bins=_BINS)
-        slopes = [np.polyfit(sizes, sure, 1)[0] for sure, sizes in seeds]
-        deviations = [objectness_deviation(sure, sizes) for sure, sizes in seeds]
+        slopes = [np.polyfit(sizes, confidences, 1)[0] for confidences, sizes in seeds]
+        deviations = [objectness_deviation(confidences, sizes) for confidences, sizes in seeds]
         lines.append(Line(runs.label(method), "", (cell_of(deviations), cell_of(slopes))))
-        low, high = (int(at) for at in np.flatnonzero(part["count"])[[0, -1]])
+        first_bin, last_bin = (int(at) for at in np.flatnonzero(part["count"])[[0, -1]])
         notes.append(
-            f"{runs.label(method)}: mean confidence is {part['confidence'][low]:.2f} where objects cover "
-            f"{100 * part['objectness'][low]:.0f}% of the image, and {part['confidence'][high]:.2f} where they cover "
-            f"{100 * part['objectness'][high]:.0f}%; the fitted line rises by {np.mean(slopes):+.2f} from no object "
-            "to a whole image of it."
+            f"{runs.label(method)}: mean confidence is {part['confidence'][first_bin]:.2f} where objects cover "
+            f"{100 * part['objectness'][first_bin]:.0f}% of the image, and {part['confidence'][last_bin]:.2f} where "
+            f"they cover {100 * part['objectness'][last_bin]:.0f}%; the fitted line changes by {np.mean(slopes):+.2f} "
+            "from an image without the object to one that it fills."
         )
     figure = new_figure((4.2, 3.4))
     draw_confidence_by_objectness(figure.subplots(), parts)
@@ -91,34 +91,34 @@ def confidence_and_size(bench: Workbench) -> Output:
     )
     table = Table("Confidence and the size of the object", describe_runs(lines), columns, tuple(lines))
     notes.append("ALS, section 4.2, prints an objectness deviation of 0.24 for adaptive and 0.42 for hard labels.")
-    return Output({"fig3-numbers": table}, {"fig3": figure, "fig3-images": _images(bench, runs)}, tuple(notes))
+    return Output({"fig3-numbers": table}, {"fig3": figure, "fig3-images": _draw_images(bench, runs)}, tuple(notes))
 
 
-def _of_seed(runs: RunSet, method: str, seed: int) -> tuple[Any, Any]:
-    """Confidence, and the share that the object covers, of the test images."""
+def _confidence_and_objectness(runs: RunSet, method: str, seed: int) -> tuple[Any, Any]:
+    """Confidence, and the share of the image that the object covers, for the test images of a run."""
     predictions = runs.predictions(method, seed)
     if predictions.objectness is None:
-        raise ValueError(f"{runs.folder(method, seed).path}: its test predictions do not say how large objects are")
+        raise ValueError(f"{runs.folder(method, seed).path}: its test predictions have no objectness")
     confidence = top_label(np.asarray(predictions.logits), np.asarray(predictions.labels))[0]
     return confidence, np.asarray(predictions.objectness, np.float64)
 
 
-def _images(bench: Workbench, runs: RunSet) -> Any:
-    """Images with a small, a middling and a large object, and what each method says of them."""
+def _draw_images(bench: Workbench, runs: RunSet) -> Any:
+    """Images with a small, a medium and a large object, and the probabilities of each method."""
     methods = list(runs.folders)
     seed = min(runs.folders[methods[0]])
-    first = runs.predictions(methods[0], seed)
+    reference = runs.predictions(methods[0], seed)
     test = load_sets(runs.folder(methods[0], seed).recipe(), bench.data_path).test
     numbers = {ident: number for number, ident in enumerate(test.ids)}
     probabilities = {runs.label(m): softmax(np.asarray(runs.predictions(m, seed).logits), axis=1) for m in methods}
-    right = np.all([row.argmax(1) == np.asarray(first.labels) for row in probabilities.values()], axis=0)
-    candidates = np.flatnonzero(right) if right.any() else np.arange(len(right))
-    sizes = np.asarray(first.objectness, np.float64)
+    is_correct = np.all([row.argmax(1) == np.asarray(reference.labels) for row in probabilities.values()], axis=0)
+    candidates = np.flatnonzero(is_correct) if is_correct.any() else np.arange(len(is_correct))
+    sizes = np.asarray(reference.objectness, np.float64)
     figure = new_figure((1.75 * (1 + len(methods)), 1.5 * len(_SIZES)))
     grid = figure.subplots(len(_SIZES), 1 + len(methods), squeeze=False)
     for axes, size in zip(grid, _SIZES, strict=True):
         at = int(candidates[np.abs(sizes[candidates] - size).argmin()])
-        image = np.asarray(test.inputs[numbers[first.ids[at]] if first.ids is not None else at])
+        image = np.asarray(test.inputs[numbers[reference.ids[at]] if reference.ids is not None else at])
         draw_peaks(
             axes,
             image,
@@ -150,7 +150,7 @@ def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
     """The figure, and how much of the maps lies inside the boxes, over all seeds.
 
     Args:
-        bench: Where the runs are from.
+        bench: Provides the runs.
         name: Name of the figure; its number is the seed of the images.
         with_context: Also show the images with their objects covered.
     """
@@ -160,28 +160,29 @@ def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
     if not seeds:
         raise ValueError("the figure compares methods on the same seeds, and the runs have none in common")
     images = ChosenImages((), _SHOWN, seed, _MEASURED, with_context)
-    first = _study(bench, runs, seeds[0], images)
+    first_study = _study_maps(bench, runs, seeds[0], images)
     unseen = ChosenImages((), 0, seed, _MEASURED, with_context=False)
-    studies = [first, *(_study(bench, runs, number, unseen) for number in seeds[1:])]
+    studies = [first_study, *(_study_maps(bench, runs, number, unseen) for number in seeds[1:])]
     table, notes = _numbers(studies)
-    drawn = (
-        f"Maps are of seed {seeds[0]}, and images are drawn with seed {seed}. The text of the paper does not say which "
+    choice_note = (
+        f"The maps are those of seed {seeds[0]}; the images are drawn with seed {seed}. The paper does not say which "
         "three of its own methods it shows; here they are beta = 0.75, beta = 1 and + context."
     )
     tables = {f"{name}-numbers": table} if table is not None else {}
-    return Output(tables, {name: draw_activation_maps(first.document, first.pictures)}, (*notes, drawn, *runs.notes))
+    figure = draw_activation_maps(first_study.document, first_study.pictures)
+    return Output(tables, {name: figure}, (*notes, choice_note, *runs.notes))
 
 
-def _study(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:
+def _study_maps(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:
     folders = {runs.label(method): runs.folder(method, seed).path for method in runs.folders}
     return study_activation_maps(folders, images, data=bench.data_path)
 
 
 def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
-    """The share of the maps inside the boxes: spread over seeds, and intervals over images of their mean."""
-    first = studies[0].document
-    if not first["measured"]:
-        return None, ["The test images have no boxes, so how much of the maps lies on the objects is not known."]
+    """The share of the maps inside the boxes: its spread over seeds, and intervals of its mean over images."""
+    document = studies[0].document
+    if not document["measured"]:
+        return None, ["The test images have no boxes, so the share of the maps on the objects is unknown."]
     # NaN where a seed has no map.
     by_image = {name: np.mean([study.shares[name] for study in studies], axis=0) for name in studies[0].shares}
     reference = next(iter(by_image))
@@ -196,10 +197,10 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
         lines.append(Line(name, "", cells))
         words = f"{name}: {percent(interval.value)} {span(interval.low, interval.high, 'share', interval.value)}"
         if name != reference:
-            both = [interval.value, _interval(by_image[reference]).value]
+            values = [interval.value, _interval(by_image[reference]).value]
             words += (
-                f", {difference(change.value, 'share', both)} "
-                f"{difference_span(change.low, change.high, 'share', both)} against {reference}"
+                f", {difference(change.value, 'share', values)} "
+                f"{difference_span(change.low, change.high, 'share', values)} against {reference}"
             )
         notes.append(f"Map inside the boxes, {words}.")
     columns = (
@@ -207,9 +208,9 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
         Column("", title=f"Change against {reference}, {LEVEL:.0%} interval", kind="interval", unit="share"),
     )
     note = (
-        f"Mean of {len(studies)} seeds over {first['measured']} test images; intervals by the bootstrap over images, "
-        "changes paired; an interval knows nothing of other seeds. The boxes fill "
-        f"{percent(first['area'])} of the images: an even map would have as much inside."
+        f"Mean of {len(studies)} seeds over {document['measured']} test images; intervals by the bootstrap over "
+        "images, changes are paired. The intervals do not cover the spread over seeds. The boxes fill "
+        f"{percent(document['area'])} of the images, which is the share of an even map."
     )
     return Table("How much of the maps lies inside the boxes", note, columns, tuple(lines)), notes
 
@@ -222,8 +223,8 @@ def _interval(values: Doubles) -> Interval:
 def table1(bench: Workbench) -> Output:
     """Accuracy and confidence where every object is covered."""
     note = (
-        "No object is visible in these images: as in the paper, the best is the least sure, the least often right by "
-        "context alone, and the most underconfident."
+        "No object is visible in these images: as in the paper, the best method is the least confident, the least "
+        "often right by context alone, and the most underconfident."
     )
     directions = {"accuracy": "low", "mean_confidence": "low", "overconfidence": "low", "underconfidence": "high"}
     return tables_beside(bench, (_RECIPE,), "1", directions=directions, notes=(note,))
@@ -231,14 +232,14 @@ def table1(bench: Workbench) -> Output:
 
 @item("als.table2", "ImageNet and V2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1.5)
 def table2(bench: Workbench) -> Output:
-    """In small, images of textures never seen stand for ImageNetV2."""
-    return tables_beside(bench, (_RECIPE,), "2", notes=_stand_in(bench))
+    """In small, images with unseen textures stand in for ImageNetV2."""
+    return tables_beside(bench, (_RECIPE,), "2", notes=_stand_in_note(bench))
 
 
 @item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5)
 def table3(bench: Workbench) -> Output:
     """As Table 2; in small the network is the same small one."""
-    return tables_beside(bench, (_RECIPE,), "3", notes=_stand_in(bench))
+    return tables_beside(bench, (_RECIPE,), "3", notes=_stand_in_note(bench))
 
 
 @item("als.table4", "Detectors on COCO, by the classifier they start from", recipes=(_DETECTION,), minutes=12)
@@ -249,8 +250,8 @@ def table4(bench: Workbench) -> Output:
 
 @item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2)
 def table5(bench: Workbench) -> Output:
-    """In small, methods that differ only in the training set are one row."""
-    return tables_beside(bench, (_RECIPE,), "5", notes=_stand_in(bench))
+    """In small, methods that differ only in their training set share a row."""
+    return tables_beside(bench, (_RECIPE,), "5", notes=_stand_in_note(bench))
 
 
 @item("als.table6", "OpenImages", recipes=("als_open_images",), minutes=1)
@@ -261,30 +262,30 @@ def table6(bench: Workbench) -> Output:
 
 @item("als.table7", "Detectors on COCO, by training set and size of object", recipes=(_DETECTION,), minutes=8)
 def table7(bench: Workbench) -> Output:
-    """In small, methods that differ only in the training set are one row, and there are no large objects."""
+    """In small, methods that differ only in their training set share a row, and there are no large objects."""
     return detection_table(bench, "7")
 
 
-def _stand_in(bench: Workbench) -> tuple[str, ...]:
-    """What stands for the second validation set."""
+def _stand_in_note(bench: Workbench) -> tuple[str, ...]:
+    """The set that stands in for ImageNetV2."""
     if not bench.small:
         return ()
-    return ("In small, the set texture stands for ImageNetV2: the same objects in colours and patterns never seen.",)
+    return ("With --small, the set texture stands in for ImageNetV2: the same objects in unseen colours and patterns.",)
 
 
 def detection_table(bench: Workbench, number: str) -> Output:
-    """A table of the recipe of detection, with the printed numbers beside.
+    """A table of the detection recipe, with the printed numbers beside ours.
 
     Args:
-        bench: Where classifiers are from; its seeds are those of the detectors.
+        bench: Provides the classifiers; its seeds are those of the detectors.
         number: Number of the table.
     """
     plan = load(_DETECTION)
     assert plan.detection is not None
     if not bench.small and not (bench.runs and bench.data):
         raise ValueError(
-            f"ALS, Table {number} is made from finished runs of {plan.detection.pretraining}, given with --runs, and "
-            "from the folder of COCO, given with --data; or give --small for drawn scenes"
+            f"ALS, Table {number} needs finished runs of {plan.detection.pretraining}, given with --runs, and the "
+            "folder of COCO, given with --data; --small takes drawn scenes instead"
         )
     rows = plan.tables[number].rows
     classifiers = bench.run(plan.detection.pretraining, rows, changes=CLASSIFIER)
@@ -298,7 +299,7 @@ def detection_table(bench: Workbench, number: str) -> Output:
     folder = bench.folder / "runs" / ("small-detectors" if bench.small else _DETECTION)
     results = compare_detectors(plan, backbones, bench.seeds, folder, data=bench.data_path)
     runs = RunSet(plan, results, {})
-    return beside_of({_DETECTION: runs}, number, notes=(*notes_on(backbones, plan), *classifiers.notes))
+    return beside_of({_DETECTION: runs}, number, notes=(*describe_setting(backbones, plan), *classifiers.notes))
 
 
 def small_detection(recipe: Recipe, names: list[str]) -> Recipe:

@@ -29,13 +29,13 @@ _TABLE2 = tuple(
 )
 _TARGETS = ("accuracy", "ece")
 _METHODS = ("ce", "ls", "ecp", "focal", "lr")
-#: In small: no validation data of its own, so that what a method holds out it is not trained on.
+#: In small: no separate validation data, so that a method holds out part of its training data.
 _ALONE: dict[str, Any] = {"data": {"val": None}}
-#: What stands for a second data set in Table 3 in small: a third of the images.
+#: In small, a third of the images stands in for a second data set in Table 3.
 _FEWER: dict[str, Any] = {
     "data": {"val": None, "split_options": {"train": {"samples": 500}, "test": {"samples": 3000}}}
 }
-#: Table 3 as printed: by loss, ranks by accuracy and by ECE of what was tuned for accuracy, for ECE, and of both.
+#: Table 3 as printed: by loss, the ranks by accuracy and by ECE, tuned for accuracy, for ECE, and overall.
 PRINTED_RANKS = {
     "ce": (1.88, 3.63, 4.13, 2.5, 3.0, 3.06),
     "ls": (2.75, 3.38, 1.25, 3.25, 2.0, 3.31),
@@ -47,12 +47,12 @@ PRINTED_RANKS = {
 
 @item("lr.fig1", "Smoothing and relaxation in the simplex", minutes=0.1)
 def simplex(bench: Workbench) -> Output:
-    """The triangle of distributions of three classes: a shifted target, and a set of targets with the nearest of it."""
+    """The triangle of distributions over three classes: a shifted target, and a set of targets with its nearest."""
     predicted = np.array([0.45, 0.2, 0.35])  # the label is the third class, in the lower right corner
     label, uniform = np.array([0.0, 0.0, 1.0]), np.full(3, 1 / 3)
     smoothed = (1 - _ALPHA) * label + _ALPHA * uniform
-    rest = np.where(label > 0, 0.0, predicted)
-    nearest = (1 - _ALPHA) * label + _ALPHA * rest / rest.sum()  # Eq. 6
+    other_classes = np.where(label > 0, 0.0, predicted)
+    nearest = (1 - _ALPHA) * label + _ALPHA * other_classes / other_classes.sum()  # Eq. 6
     inside = ([0.05, 0.05, 0.9], [0.15, 0.02, 0.83], [0.04, 0.16, 0.8])
     region = np.array([label, (_ALPHA, 0.0, 1 - _ALPHA), (0.0, _ALPHA, 1 - _ALPHA)])
     figure = new_figure((6.6, 2.9))
@@ -60,15 +60,11 @@ def simplex(bench: Workbench) -> Output:
     point = Mark(predicted.tolist(), "$\\hat p$", colour="#c0392b")
     draw_simplex(
         left,
-        [
-            Mark(label.tolist(), "$p$"),
-            Mark(uniform.tolist(), "$u$"),
-            Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)),
-            point,
-        ],
+        [Mark(label.tolist(), "$p$"), Mark(uniform.tolist(), "$u$"),
+         Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)), point],
         arrows=[(label.tolist(), smoothed.tolist()), (predicted.tolist(), smoothed.tolist())],
         title="label smoothing",
-    )
+    )  # fmt: skip
     draw_simplex(
         right,
         [Mark(label.tolist(), "$p$"), point,
@@ -82,11 +78,11 @@ def simplex(bench: Workbench) -> Output:
     target = torch.tensor([2])
     losses = {name: float(get(name, alpha=_ALPHA)(logits, target)) for name in ("ls", "lr")}
     words = (
-        f"alpha = {_ALPHA:g}. The prediction is {_row(predicted)}; its nearest distribution in Q (Eq. 6) is "
-        f"{_row(nearest)}, where the loss is their Kullback-Leibler divergence, {losses['lr']:.3f}.",
-        f"Label smoothing has the cross-entropy to {_row(smoothed)}, {losses['ls']:.3f}, which is smallest there and "
-        "grows again towards the label.",
-        "Open circles: distributions of Q, each as good as the label itself.",
+        f"alpha = {_ALPHA:g}. The prediction is {_row(predicted)}; the nearest distribution in Q (Eq. 6) is "
+        f"{_row(nearest)}, and the loss is their Kullback-Leibler divergence, {losses['lr']:.3f}.",
+        f"The loss of label smoothing is the cross-entropy to {_row(smoothed)}, {losses['ls']:.3f}; it is smallest "
+        "there and grows again towards the label.",
+        "Open circles: distributions in Q, for which the loss is 0 as it is for the label itself.",
     )
     return Output(figures={"fig1": figure}, notes=words)
 
@@ -116,7 +112,7 @@ def loss_curves(bench: Workbench) -> Output:
         smoothed, relaxed = (_loss(name, probability, alpha=alpha) for name in ("ls", "lr"))
         words.append(
             f"alpha = {alpha:g}: with smoothing the loss is smallest at {probability[smoothed.argmin()]:.2f} and rises "
-            f"after it; relaxation is 0 from {probability[np.flatnonzero(relaxed == 0)[0]]:.2f} on."
+            f"again beyond it; with relaxation it is 0 from {probability[np.flatnonzero(relaxed == 0)[0]]:.2f} on."
         )
     return Output(figures={"fig2": figure}, notes=tuple(words))
 
@@ -127,21 +123,21 @@ def _loss(name: str, probability: Any, **settings: float) -> Any:
     return get(name, reduction="none", **settings)(logits, labels).numpy()
 
 
-def _runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] | None = None) -> RunSet:
+def _tuned_runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] | None = None) -> RunSet:
     return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes or _ALONE)
 
 
 def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
     """A table of several data sets side by side, with the ranks of the losses averaged over them."""
-    sets = {recipe: _runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
+    sets = {recipe: _tuned_runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
     output = beside_of(sets, number, layout=partial(_side_by_side, title=f"LR, Table {number}"))
     ranked = {f"table{number}-ranks": _ranks(sets)}
-    prices = _price({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
+    prices = _held_out_cost({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
     return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
 
 
 def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
-    """The tables of recipes, with the same rows, as one, the data and the network before the heads of its columns."""
+    """Tables of recipes with the same rows side by side, with data and network in the heads of the columns."""
     if len(parts) == 1:
         return next(iter(parts.values()))
     keys = list(dict.fromkeys((line.method, line.tuned_for) for table in parts.values() for line in table.rows))
@@ -163,7 +159,7 @@ def _title(recipe: str) -> str:
 
 @item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
 def table1(bench: Workbench) -> Output:
-    """Cross-entropy, LS, CP, FL and LR; cross-entropy with a temperature is trained on 85%."""
+    """Cross-entropy, LS, CP, FL and LR; cross-entropy with a temperature is trained on 85% of the data."""
     return _table(bench, _TABLE1, "1")
 
 
@@ -175,19 +171,22 @@ def table2(bench: Workbench) -> Output:
 
 @item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=7)
 def table3(bench: Workbench) -> Output:
-    """Ranks of what was tuned for accuracy, for ECE, and of both; with several finished runs, over those."""
+    """Ranks as tuned for accuracy, for ECE, and overall; if finished runs are given, over those."""
     if bench.runs:
-        sets = {path.name: _runs(replace(bench, runs=(path,)), *_recipe_of(bench, path)) for path in bench.runs}
+        sets = {path.name: _tuned_runs(replace(bench, runs=(path,)), *_recipe_of(bench, path)) for path in bench.runs}
     elif bench.small:
-        sets = {"scenes": _runs(bench, _TABLE1[0], "1"), "a third of the scenes": _runs(bench, _TABLE1[0], "1", _FEWER)}
+        sets = {
+            "scenes": _tuned_runs(bench, _TABLE1[0], "1"),
+            "a third of the scenes": _tuned_runs(bench, _TABLE1[0], "1", _FEWER),
+        }
     else:
-        sets = {name: _runs(bench, name, "1" if name in _TABLE1 else "2") for name in (*_TABLE1, *_TABLE2)}
+        sets = {name: _tuned_runs(bench, name, "1" if name in _TABLE1 else "2") for name in (*_TABLE1, *_TABLE2)}
     table = _ranks(sets)
-    return Output({"table3": table, "table3-beside": _printed(table)}, notes=_describe_ranks(table, sets))
+    return Output({"table3": table, "table3-beside": _beside_printed(table)}, notes=_describe_ranks(table, sets))
 
 
 def _recipe_of(bench: Workbench, path: Any) -> tuple[str, str]:
-    """The recipe that a folder's runs are of, and its table."""
+    """The recipe that a folder's runs belong to, and its table."""
     name = replace(bench, small=False, runs=(path,)).recipes((*_TABLE1, *_TABLE2))[0]
     return name, "1" if name in _TABLE1 else "2"
 
@@ -204,7 +203,7 @@ def _ranks(sets: Mapping[str, RunSet]) -> Table:
 
 
 def _tabled_results(runs: RunSet) -> Results:
-    """Numbers as the tables take them: a row that repairs another has those of that one after the repair."""
+    """The numbers of the tables' rows: a row that repairs another has the numbers of that one after the repair."""
     final = runs.results.where(stage="final")
     rows = list(final.where(posthoc="none"))
     for name, method in runs.recipe.methods.items():
@@ -214,7 +213,7 @@ def _tabled_results(runs: RunSet) -> Results:
     return Results(rows)
 
 
-def _printed(table: Table) -> Table:
+def _beside_printed(table: Table) -> Table:
     """The printed ranks beside ours."""
     columns, lines = [], []
     for column in table.columns:
@@ -239,16 +238,16 @@ def _describe_ranks(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]
     return tuple(words)
 
 
-def _price(sets: Mapping[str, RunSet]) -> list[str]:
-    """What holding data out for a temperature costs, in accuracy."""
+def _held_out_cost(sets: Mapping[str, RunSet]) -> list[str]:
+    """The cost in accuracy of holding data out for a temperature."""
     words = []
     for name, runs in sets.items():
-        results_by_name = _tabled_results(runs).where(set="test", metric="accuracy")
-        pair = [results_by_name.where(method=m).by_seed(tuned_for="accuracy") for m in ("ce", "ce + temperature")]
+        results = _tabled_results(runs).where(set="test", metric="accuracy")
+        pair = [results.where(method=m).by_seed(tuned_for="accuracy") for m in ("ce", "ce + temperature")]
         if all(pair):
-            whole, part = (float(np.mean(list(values.values()))) for values in pair)
+            on_all, on_part = (float(np.mean(list(values.values()))) for values in pair)
             words.append(
-                f"{name}: cross-entropy is right {100 * whole:.2f}% of the time trained on all of the data, "
-                f"and {100 * part:.2f}% trained on the part that the temperature leaves it."
+                f"{name}: cross-entropy is right {100 * on_all:.2f}% of the time when trained on all data, and "
+                f"{100 * on_part:.2f}% when trained without the part that fits the temperature."
             )
     return words

@@ -24,7 +24,7 @@ _NAMES = {
     _TINY: "Tiny-ImageNet", "mbls_cifar10_resnet50": "CIFAR-10", "mbls_cub_resnet101": "CUB-200-2011",
     "mbls_20news_gpcn": "20 News", "mbls_cifar10_vit": "CIFAR-10", "mbls_tiny_imagenet_vit": "Tiny-ImageNet",
 }  # fmt: skip
-#: Balancing weights of Fig. 1, whose values are not printed.
+#: Balancing weights of Fig. 1, which does not print its values.
 _WEIGHTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 _BINS = 25
 _ZOOM = (0.5, 1.0)
@@ -41,28 +41,28 @@ def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
             method, _, network = line.method.partition(", ")
             # In small every network is the same small one.
             name = "Scenes" if small else ", ".join(filter(None, (_NAMES[recipe], network)))
-            # What was best among the cells above and below is not so among those beside.
+            # A cell that was best in its column need not be best in its row.
             cells = (None if cell is None else cell._replace(best=False, second=False) for cell in line.cells)
             rows.setdefault(name, {})[method] = tuple(cells)
-    first = next(iter(parts.values()))
-    has_repair = any(column.posthoc != "none" for column in first.columns)
+    first_table = next(iter(parts.values()))
+    has_repair = any(column.posthoc != "none" for column in first_table.columns)
     heads = {"ece": "PreT" if has_repair else "ECE", "accuracy": "Acc"}
-    names = ["PosT" if c.posthoc != "none" else heads.get(c.metric, c.name) for c in first.columns]
+    names = ["PosT" if c.posthoc != "none" else heads.get(c.metric, c.name) for c in first_table.columns]
     methods = list(dict.fromkeys(method for row in rows.values() for method in row))
     columns = tuple(
         column._replace(title=f"{method}, {name}")
         for method in methods
-        for column, name in zip(first.columns, names, strict=True)
+        for column, name in zip(first_table.columns, names, strict=True)
     )
-    none = (None,) * len(first.columns)
+    no_cells = (None,) * len(first_table.columns)
     lines = [
-        Line(name, "", tuple(cell for method in methods for cell in row.get(method, none)))
+        Line(name, "", tuple(cell for method in methods for cell in row.get(method, no_cells)))
         for name, row in rows.items()
     ]
-    return Table(title, first.note, columns, tuple(lines))
+    return Table(title, first_table.note, columns, tuple(lines))
 
 
-def _plain(label: str) -> str:
+def _without_network(label: str) -> str:
     """The name of a method without that of its network: "CE" of "CE, R-50"."""
     return label.partition(", ")[0]
 
@@ -99,9 +99,9 @@ def balancing_weight(bench: Workbench) -> Output:
         _, means, _ = _curve(runs, kind, "ece", "test")
         low, high = (float(f(means)) for f in (np.nanmin, np.nanmax))
         words.append(
-            f"{kind}: ECE on the test data goes from {100 * low:.2f}% to {100 * high:.2f}% over these weights."
+            f"{kind}: ECE on the test data lies between {100 * low:.2f}% and {100 * high:.2f}% over these weights."
         )
-    words.append("The values that the paper's figure has on its axis are not printed.")
+    words.append("The paper's figure does not print the values on its axis.")
     table = Table("Accuracy and ECE over the balancing weight", "", columns, tuple(lines))
     return Output({"fig1-numbers": table}, {"fig1": figure}, (*words, *runs.notes))
 
@@ -113,7 +113,7 @@ def _curve(runs: RunSet, kind: str, metric: str, name: str) -> tuple[Any, Any, A
 
 @item("mbls.fig2", "Reliability with 25 bins, and a part enlarged", recipes=(_TINY,), minutes=1)
 def reliability(bench: Workbench) -> Output:
-    """CE, LS, FL, FLSD and MbLS, all seeds together; below, the part where they differ."""
+    """CE, LS, FL, FLSD and MbLS, with all seeds pooled; below, the part where they differ."""
     methods = ("ce", "ls", "focal", "flsd", "mbls")
     runs = bench.run(_TINY, methods)
     figure = new_figure((2.1 * len(methods), 4.4))
@@ -126,7 +126,7 @@ def reliability(bench: Workbench) -> Output:
             sketch.update(data.logits, data.labels)
         bins = sketch.summary().reliability(_BINS)
         part = {name: getattr(bins, name) for name in ("low", "high", "count", "confidence", "accuracy")}
-        label = _plain(runs.label(method))
+        label = _without_network(runs.label(method))
         draw_reliability_zoom((axes[0, k], axes[1, k]), part, zoom=_ZOOM, title=label)
         gap = np.nansum(bins.count * (bins.confidence - bins.accuracy)) / bins.count.sum()
         side = "more" if gap > 0 else "less"
@@ -148,8 +148,8 @@ def table2(bench: Workbench) -> Output:
 
 @item("mbls.voc", "Mean IoU, ECE and AECE on PASCAL VOC", recipes=(_VOC,), minutes=4, section="appendix B, VOC")
 def voc(bench: Workbench) -> Output:
-    """The appendix has the settings and no table; the numbers beside ours are those that ACLS prints."""
-    note = "The numbers beside ours are of ACLS, Table 4, which follows MbLS's protocol; the appendix prints none."
+    """The appendix has the settings but no table; the printed numbers are those of ACLS."""
+    note = "The printed numbers are from ACLS, Table 4, which follows MbLS's protocol; the appendix prints none."
     output = tables_beside(bench, (_VOC,), "4", masks=True, notes=[note])
     data = "drawn scenes" if bench.small else "PASCAL VOC"
     titles = {

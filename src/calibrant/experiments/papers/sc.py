@@ -1,6 +1,6 @@
-"""Figures of SC: what label smoothing does to selective classification, and what undoes it.
+"""Figures of SC: how label smoothing degrades selective classification, and how logit normalisation repairs it.
 
-The paper prints no numbers beside its figures. Curves are those of the first seed; the tables have every seed.
+The paper prints no numbers for its figures. Curves are those of the first seed; the tables cover every seed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from calibrant.selective import errors_by_source, risk_coverage_by_method
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
 #: Share of the pooled set whose errors Fig. 8 and 11 count.
 _ACCEPTED = 0.1
-_PIXELS = "The paper's curves are of pixels of Cityscapes; in small they are of a classifier on drawn scenes."
+_PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes."
 
 
 # ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
@@ -68,20 +68,20 @@ def fig15(bench: Workbench) -> Output:
 
 def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
     runs = smoothing_runs(bench, recipe, methods=[CE])
-    first = {runs.label(method): judge(runs, method, runs.seeds(method)[0]) for method in runs.folders}
+    judged = {runs.label(method): judge(runs, method, runs.seeds(method)[0]) for method in runs.folders}
     curves = risk_coverage_by_method(
-        {label: part.msp for label, part in first.items()}, {label: part.correct for label, part in first.items()}
+        {label: part.msp for label, part in judged.items()}, {label: part.correct for label, part in judged.items()}
     )
     ceilings = {runs.label(method): _ceiling(runs, method) for method in runs.folders}
     marks = {
-        label: float((first[label].msp > ceiling).mean()) for label, ceiling in ceilings.items() if ceiling is not None
+        label: float((judged[label].msp > ceiling).mean()) for label, ceiling in ceilings.items() if ceiling is not None
     }
     figure, (axis,) = new_axes((4.2, 3.6))
     draw_risk_coverage_by_method(axis, curves, marks=marks)
     columns = (Column("accuracy"), _AURC, *_COVERAGES)
     table = tables.summary(runs.results, columns, methods=list(runs.folders), reference=CE, title="Every seed")
     above = "; ".join(f"{share:.1%} with {label}" for label, share in marks.items())
-    dots = f"Dots: where the MSP falls below (1 - alpha) + alpha/K, the largest target. Predictions above it: {above}."
+    dots = f"Dots: the MSP falls below the largest target, (1 - alpha) + alpha/K. Predictions above it: {above}."
     return Output(
         tables={f"{name}-numbers": table},
         figures={name: figure},
@@ -106,7 +106,7 @@ def _ceiling(runs: RunSet, method: str) -> float | None:
 
 def _seed_words(runs: RunSet) -> str:
     seeds = sorted({seed for method in runs.folders for seed in runs.folders[method]})
-    return f"Curves are of seed {seeds[0]}, the table of seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
+    return f"The curves show seed {seeds[0]}, the table seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
 
 
 def _aurc_words(runs: RunSet) -> str:
@@ -146,27 +146,27 @@ def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
     runs = smoothing_runs(bench, recipe, methods=[CE])
     shifted = shifted_name(runs)
     rows: dict[str, list[list[float]]] = {}
-    drawn, scores, correct = {}, {}, {}
+    sources_by_label, scores, correct = {}, {}, {}
     for method in runs.folders:
         label, numbers = runs.label(method), []
         for seed in runs.seeds(method):
             sets = [judge(runs, method, seed, part) for part in ("test", shifted)]
-            msp, right = (np.concatenate([getattr(part, field) for part in sets]) for field in ("msp", "correct"))
+            msp, is_correct = (np.concatenate([getattr(part, field) for part in sets]) for field in ("msp", "correct"))
             origin = np.repeat([False, True], [len(part.msp) for part in sets])
-            sources = errors_by_source(msp, right, origin, _ACCEPTED)
+            sources = errors_by_source(msp, is_correct, origin, _ACCEPTED)
             accepted = float(sources.accepted[0])
-            numbers.append([aurc(msp, right), sources.risk[0], sources.shifted_errors[0] / accepted])
-            if label not in drawn:
-                drawn[label], scores[label], correct[label] = sources, msp, right
+            numbers.append([aurc(msp, is_correct), sources.risk[0], sources.shifted_errors[0] / accepted])
+            if label not in sources_by_label:
+                sources_by_label[label], scores[label], correct[label] = sources, msp, is_correct
         rows[label] = [list(column) for column in zip(*numbers, strict=True)]
     figure, (left, right_axis) = new_axes((8.0, 3.6), 2)
     draw_risk_coverage_by_method(left, risk_coverage_by_method(scores, correct), title="pooled set")
-    draw_errors_by_source(right_axis, drawn, sources=("the test set", f"the set {shifted}"))
+    draw_errors_by_source(right_axis, sources_by_label, sources=("the test set", f"the set {shifted}"))
     risk = f"risk_at_coverage_{_ACCEPTED:g}"
     columns = (_AURC, Column(risk, title="Errors at 10% coverage"), Column(risk, title=f"Errors from {shifted}"))
     words = "; ".join(
-        f"{label}: {spread_words(values[1], columns[1])} of what is accepted are errors, "
-        f"{spread_words(values[2], columns[2])} errors from {shifted}"
+        f"{label}: {spread_words(values[1], columns[1])} of the accepted predictions are errors, "
+        f"and {spread_words(values[2], columns[2])} are errors from {shifted}"
         for label, values in rows.items()
     )
     return Output(
@@ -175,15 +175,15 @@ def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
         notes=(
             f"The test set and {_SHIFT_WORDS[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
             f"At 10% coverage, {words}.",
-            _higher_than_ce(runs, rows),
+            _against_ce_words(runs, rows),
         ),
     )
 
 
-_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with colours and patterns that training never showed"}
+_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
 
 
-def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
+def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
     before = rows[runs.label(CE)]
     words = [
         f"{label}: AURC {count_words(before[0], values[0], 'higher')}, errors at 10% coverage "
@@ -215,7 +215,7 @@ def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Outp
     table = rank_table(runs, (CE, LS))
     words = [
         f"The image is {maps.image}, {SHOWN_RULE}; the paper does not say which scene it shows. Red pixels are wrong "
-        "and among the surest of the image, pale ones among the least sure.",
+        "and among the most confident of the image; pale ones are wrong and among the least confident.",
         *(f"{m.name}: on this image wrong pixels rank at {m.numbers['wrong_rank']:.1%} by confidence and at "
           f"{m.numbers['normalised_wrong_rank']:.1%} by normalised logits ({m.norm})." for m in maps.methods),
     ]  # fmt: skip
@@ -231,12 +231,12 @@ def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Outp
       recipes=[RESNET, VIT], minutes=0.8)  # fmt: skip
 def fig9(bench: Workbench) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
-    left = _normalised(bench, RESNET, "fig9-left")
+    left = _before_and_after(bench, RESNET, "fig9-left")
     right = sc_logits.max_logit_panels(bench, RESNET, "fig9-right")
     outputs = [left, right]
     if not (bench.small or bench.runs):
-        outputs.insert(1, _normalised(bench, VIT, "fig9-left-vit"))
-    return merged(outputs)
+        outputs.insert(1, _before_and_after(bench, VIT, "fig9-left-vit"))
+    return merge(outputs)
 
 
 @item(
@@ -244,7 +244,7 @@ def fig9(bench: Workbench) -> Output:
 )
 def fig12(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
-    return _normalised(bench, DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
+    return _before_and_after(bench, DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
 
 
 @item(
@@ -252,10 +252,10 @@ def fig12(bench: Workbench) -> Output:
 )
 def fig16(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
-    return _normalised(bench, DENSENET, "fig16")
+    return _before_and_after(bench, DENSENET, "fig16")
 
 
-def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
+def _before_and_after(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
     runs = smoothing_runs(bench, recipe, methods=[CE, LS])
     columns = (_AURC, *_COVERAGES)
     rows: dict[str, list[list[float]]] = {}
@@ -275,7 +275,8 @@ def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output
         words.append(_change_words(runs.label(method), rows))
         words.append(
             f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
-            f"Of the two readings, {reading_words(sets)}; p drawn: {_power_words([part.powers for part in sets])}."
+            f"Of the two readings, {reading_words(sets)}; p in the figure: "
+            f"{_power_words([part.powers for part in sets])}."
         )
     figure, (axis,) = new_axes((4.6, 4.2))
     draw_risk_coverage_by_method(axis, risk_coverage_by_method(scores, correct), families=families)
@@ -283,8 +284,8 @@ def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output
         tables={f"{name}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
         figures={name: figure},
         notes=(
-            "Ranked by the MSP, and by the largest logit over the p-norm: of logits that are not centred, as SC prints "
-            f"it (Eq. 17), and of centred ones. p has the least AURC on validation data. {_seed_words(runs)}",
+            "Ranked by the MSP, and by the largest logit divided by the p-norm, without centring the logits, as SC "
+            f"prints it (Eq. 17), and with centring. p has the lowest AURC on validation data. {_seed_words(runs)}",
             *words,
             *notes,
         ),
@@ -305,7 +306,7 @@ def _power_words(powers: Sequence[Mapping[bool, int]]) -> str:
     return "; ".join(f"{', '.join(str(run[centre]) for run in powers)} {word}" for centre, word in READINGS.items())
 
 
-def merged(outputs: Sequence[Output]) -> Output:
+def merge(outputs: Sequence[Output]) -> Output:
     """Several outputs as one, in their order."""
     return Output(
         tables={name: table for output in outputs for name, table in output.tables.items()},

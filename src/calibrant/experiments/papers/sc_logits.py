@@ -43,7 +43,7 @@ from calibrant.selective import MSPBin, max_logit_given_msp, normalised_given_ma
 from calibrant.training import load_sets
 
 _PICTURES = 8
-#: SC's windows of the MSP, side by side, for the mean gap between wrong and right predictions.
+#: Width of SC's adjacent windows of the MSP, for the mean gap between wrong and right predictions.
 _WINDOW = 0.05
 
 
@@ -53,30 +53,31 @@ _WINDOW = 0.05
 @item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[RESNET],
       minutes=0.8)  # fmt: skip
 def fig5(bench: Workbench) -> Output:
-    """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
+    """Pictures that both models get wrong, starting with those whose rank label smoothing lowers most."""
     runs = smoothing_runs(bench, RESNET, methods=[CE, LS])
     seed = min(set(runs.seeds(CE)) & set(runs.seeds(LS)))
     parts = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
-    both = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
-    chosen = both[np.argsort(ranks[LS][both] - ranks[CE][both], kind="stable")][:_PICTURES]
-    if not len(chosen):
+    errors = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
+    extremes = errors[np.argsort(ranks[LS][errors] - ranks[CE][errors], kind="stable")][:_PICTURES]
+    if not len(extremes):
         raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
     predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
     cells = []
-    for k, (pixels, truth) in zip(chosen, _pictures(bench, runs, seed, predictions, chosen), strict=True):
+    for k, (pixels, truth) in zip(extremes, _pictures(bench, runs, seed, predictions, extremes), strict=True):
         lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
         cells.append(Cell(pixels, "\n".join([truth, *lines])))
-    words = {method: runs.label(method) for method in (CE, LS)}
-    surer, means = float((ranks[LS][both] < ranks[CE][both]).mean()), {m: ranks[m][both].mean() for m in (CE, LS)}
+    labels = {method: runs.label(method) for method in (CE, LS)}
+    surer = float((ranks[LS][errors] < ranks[CE][errors]).mean())
+    means = {m: ranks[m][errors].mean() for m in (CE, LS)}
     return Output(
         figures={"fig5": contact_sheet(cells, columns=4)},
         notes=(
-            "Above each picture its class, then what each model says and the rank of its uncertainty among the "
-            f"{len(predictions):,} test pictures, in percent: the surest have the lowest. Seed {seed}.",
-            f"The {len(chosen)} pictures are the extremes of {len(both):,} that both models get wrong: those with the "
-            f"largest difference of the ranks. Of all of them {surer:.1%} rank as surer with {words[LS]}; their mean "
-            f"rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {words[CE]}.",
+            "Above each picture: its class, then the prediction of each model and the rank of its uncertainty among "
+            f"the {len(predictions):,} test pictures, in percent; the most confident have the lowest. Seed {seed}.",
+            f"The {len(extremes)} pictures are the extremes of {len(errors):,} that both models get wrong: "
+            f"those with the largest difference of ranks. Of all these {surer:.1%} rank as surer with {labels[LS]}; "
+            f"their mean rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {labels[CE]}.",
         ),
     )
 
@@ -94,7 +95,7 @@ def _pictures(
     at = {name: index for index, name in enumerate(data.ids)}
     ids = [str(predictions.ids[row]) for row in rows] if predictions.ids is not None else []
     if not ids or any(name not in at for name in ids):
-        raise ValueError(f"the pictures of the run's test set are not in {data.title}; --data says where they lie")
+        raise ValueError(f"the pictures of the run's test set are not in {data.title}; give their folder with --data")
     return [
         (np.asarray(data.inputs[at[name]].convert("RGB")), data.classes[int(data.labels[at[name]])]) for name in ids
     ]
@@ -127,12 +128,12 @@ def fig7(bench: Workbench) -> Output:
     lines = {f"alpha = {alpha:g}": (error, gradient_by_error(error, classes, alpha)) for alpha in (0.1, 0.2, 0.3)}
     beside, (axis,) = new_axes((3.4, 2.8))
     draw_regularisation_by_error(axis, lines, title=f"{classes} classes")
-    pressed = "; ".join(f"{words} (P(error) {wrong:.0%}): {value:+.3f}" for words, (wrong, value) in on_top.items())
+    pressed = "; ".join(f"{words} (P(error) {p_error:.0%}): {value:+.3f}" for words, (p_error, value) in on_top.items())
     return Output(
         figures={"fig7": figure, "fig7-eq16": beside},
         notes=(
             f"Label smoothing's gradient minus that of cross-entropy, by autograd of both losses (alpha = {_ALPHA:g}); "
-            "arrows point where descent moves each logit, those of the paper's Eq. 15.",
+            "arrows show how gradient descent moves each logit (Eq. 15 of the paper).",
             f"Gradient on the largest logit: {pressed}. A larger one lowers the logit more.",
         ),
     )
@@ -172,7 +173,7 @@ def fig13(bench: Workbench) -> Output:
 )
 def fig14(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
-    note = "The paper's predictions are pixels of Cityscapes; in small they are those of a classifier on drawn scenes."
+    note = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
     return max_logit_panels(bench, DEEPLAB, "fig14", *([note] if bench.small else []))
 
 
@@ -207,15 +208,15 @@ def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> O
         notes=(
             f"Mean and one standard deviation of the largest logit in windows of the MSP, {_WINDOW:g} wide, of seed "
             f"{runs.seeds(CE)[0]}. Windows with fewer than 10 predictions are left out.",
-            f"Wrong minus right, averaged over the windows side by side that have both: {words}. Above 0 the largest "
-            "logit is higher for errors, as SC reports it for label smoothing.",
+            f"Wrong minus right, averaged over adjacent windows that have both: {words}. Above 0, the largest logit "
+            "is higher for errors, as SC reports for label smoothing.",
             *notes,
         ),
     )
 
 
 def mean_gap(gaps: Doubles) -> float:
-    """The mean over windows that have both kinds; NaN if none has."""
+    """The mean over the windows with a gap; NaN if there is none."""
     finite = gaps[np.isfinite(gaps)]
     return float(finite.mean()) if len(finite) else float("nan")
 
@@ -274,7 +275,7 @@ def fig19(bench: Workbench) -> Output:
             "Mean and one standard deviation of the largest logit over the p-norm, in windows of the largest logit 0.2 "
             "wide and within two standard deviations of its mean, for bins of the MSP. Left: logits that are not "
             f"centred, as SC prints it (Eq. 17); right: centred. {runs.label(LS)}, seed {runs.seeds(LS)[0]}.",
-            f"The line through a bin falls, so that a larger logit ranks as less sure, in {_falling(rows)}.",
+            f"The fitted line falls, so that a larger logit ranks as less confident, in {_falling_words(rows)}.",
         ),
     )
 
@@ -283,7 +284,7 @@ def _bin_words(part: MSPBin) -> str:
     return f"MSP {part.low:g} to {part.high:g}"
 
 
-def _falling(rows: dict[str, list[list[float]]]) -> str:
+def _falling_words(rows: dict[str, list[list[float]]]) -> str:
     counts = []
     for k, word in enumerate(READINGS.values()):
         values: Sequence[float] = [slope for columns in rows.values() for slope in columns[k] if slope == slope]

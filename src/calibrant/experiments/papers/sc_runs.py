@@ -1,4 +1,4 @@
-"""What SC's figures are drawn from: runs with several levels of label smoothing, and what their logits rank by."""
+"""The data behind SC's figures: runs with several levels of label smoothing, and their rankings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant._arrays import Array, Doubles
 from calibrant.experiments.papers.workbench import RunSet, Workbench
-from calibrant.experiments.tables.cells import BEST, Column, Line, Table, cell_of, mark_best, printed, usual
+from calibrant.experiments.tables.cells import BEST, Column, Line, Table, cell_of, mark_best, number_text, usual_count
 from calibrant.metrics import top_label
 from calibrant.posthoc import LogitNorm, fit_best_norm
 from calibrant.selective import normalised_max_logit
@@ -23,14 +23,14 @@ RESNET, VIT, DENSENET, DEEPLAB = (
 )  # fmt: skip
 #: Rows of SC's recipes that its figures compare.
 CE, LS = "ce", "ls, alpha=0.2"
-#: Data of another kind than was trained on: ImageNet-Sketch in the paper, and what stands for it in small.
+#: Shifted test sets: ImageNet-Sketch in the paper, and the set that stands in for it in small.
 SHIFTED = ("sketch", "texture")
 #: The two readings of logit normalisation, by whether logits are centred; SC prints the first.
 READINGS = {False: "not centred", True: "centred"}
 
 
 class JudgedSet(NamedTuple):
-    """What a run says about a set.
+    """The predictions of a run on a set.
 
     Attributes:
         logits: ``[N, K]``.
@@ -50,10 +50,10 @@ class NormalisedSet(NamedTuple):
 
     Attributes:
         plain: The test set.
-        powers: p by reading, the one with the least AURC, also where the MSP has a lower one.
-        areas: That AURC, of the validation data.
+        powers: p by reading: the one with the lowest AURC, even if that of the MSP is lower.
+        areas: That AURC, on the validation data.
         scores: ``[N]`` by reading.
-        winner: What is chosen of both readings and the MSP.
+        winner: The choice among both readings and the MSP.
     """
 
     plain: JudgedSet
@@ -64,9 +64,9 @@ class NormalisedSet(NamedTuple):
 
 
 def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], masks: bool = False) -> RunSet:
-    """The runs of a recipe with cross-entropy and with label smoothing; an error where one of ``methods`` has none.
+    """The runs of a recipe with cross-entropy and with label smoothing; an error if one of ``methods`` has none.
 
-    ``masks`` are scenes with a label for every pixel, in small, and these methods alone.
+    ``masks`` takes these methods alone, in small on scenes with a label for every pixel.
     """
     runs = bench.run(recipe, methods if masks else None, masks=masks)
     for method in methods:
@@ -77,14 +77,14 @@ def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], mas
 
 
 def judge(runs: RunSet, method: str, seed: int, name: str = "test") -> JudgedSet:
-    """What a method's run says about a set."""
+    """The predictions of a method's run on a set."""
     data = runs.outputs(method, seed, name)
     confidence, predicted, correct = top_label(data.logits, data.labels)
     return JudgedSet(data.logits, confidence, predicted, correct)
 
 
 def shifted_name(runs: RunSet) -> str:
-    """The set of the runs that is of another kind than the training data."""
+    """The name of the shifted test set of the runs."""
     folder = next(folder for seeds in runs.folders.values() for folder in seeds.values())
     for name in SHIFTED:
         if (folder / f"{name}.npz").exists():
@@ -93,7 +93,7 @@ def shifted_name(runs: RunSet) -> str:
 
 
 def check_shifted(bench: Workbench, recipe: str) -> None:
-    """Before anything is trained: whether the recipe's runs will have a shifted set."""
+    """Check, before anything is trained, that the recipe's runs will have a shifted test set."""
     also = load(recipe).data.also.get(SHIFTED[0])
     if not (bench.small or bench.runs or getattr(also, "path", None)):
         raise ValueError(
@@ -133,9 +133,9 @@ def winner_words(winners: Sequence[LogitNorm]) -> str:
 
 
 def seeds_table(title: str, columns: Sequence[Column], rows: Mapping[str, Sequence[Iterable[float]]]) -> Table:
-    """A row for each name with mean and standard deviation over the seeds; the values of each column as lists."""
+    """A table with a row for each name: mean and standard deviation over the seeds of the values of each column."""
     lines = [Line(name, "", tuple(cell_of(values) for values in cells)) for name, cells in rows.items()]
-    seeds = usual(cell.runs for line in lines for cell in line.cells if cell is not None)
+    seeds = usual_count(cell.runs for line in lines for cell in line.cells if cell is not None)
     words = [f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "Of one run."]
     words += [BEST] * any(column.better != "none" for column in columns)
     return Table(title, " ".join(words), tuple(columns), mark_best(columns, lines))
@@ -146,9 +146,9 @@ def spread_words(values: Iterable[float], column: Column) -> str:
     cell = cell_of(values)
     if cell is None:
         return "no number"
-    words = printed(cell.mean, column)
+    words = number_text(cell.mean, column)
     if cell.std == cell.std:
-        words += f" ± {printed(cell.std, column)}"
+        words += f" ± {number_text(cell.std, column)}"
     return f"{words}%" if column.is_share else words
 
 

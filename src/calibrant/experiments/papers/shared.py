@@ -1,4 +1,4 @@
-"""What items of several papers share: tables of recipes with the printed numbers beside ours, and maps of one image."""
+"""Parts of several papers' items: tables with the printed numbers beside ours, and maps of one image."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables_beside(
     """A table of recipes as the paper prints it, and its numbers beside ours, for every recipe; in small for the first.
 
     Args:
-        bench: Where runs come from.
+        bench: Provides the runs.
         recipes: By name; each has a table of that number.
         number: Number of the table.
         masks: In small: scenes with a label for every pixel.
@@ -111,12 +111,12 @@ def _leaders(table: Table) -> list[str]:
         cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
         if column.better == "none" or len(cells) < 2:
             continue
-        (first, best), (second, other), *_ = sorted(
+        (best_value, best_line), (second_value, second_line), *_ = sorted(
             cells, key=lambda pair: pair[0] if column.better == "low" else -pair[0]
         )
         sentences.append(
-            f"{column.name}: {_row(best)} is best with {amount(first, column)}, then {_row(other)} with "
-            f"{amount(second, column)}."
+            f"{column.name}: {_row(best_line)} is best with {amount(best_value, column)}, then {_row(second_line)} "
+            f"with {amount(second_value, column)}."
         )
     return sentences
 
@@ -136,15 +136,15 @@ def mean_of(runs: RunSet, method: str, metric: str, *, name: str = "test") -> Ta
     return cell_of(values.values()) or NOTHING
 
 
-#: Wrong pixels of an image that is shown, as a share of those drawn: some by every method, and right ones among them.
+#: Limits of every method's share of wrong pixels in an image that is shown.
 _LEAST_WRONG, _MOST_WRONG = 0.05, 0.5
-#: The same as the figures say it.
-SHOWN_RULE = "the first of the test set of which each method gets between 5% and 50% of the drawn pixels wrong"
-SMALL_NOTE = "In small the data are drawn scenes with a label for every pixel, and the network is a small DeepLab v3+."
+#: The same in words, for the figures' notes.
+SHOWN_RULE = "the first of the test set in which each method gets between 5% and 50% of the sampled pixels wrong"
+SMALL_NOTE = "With --small the data are drawn scenes with a label for every pixel, and the network a small DeepLab v3+."
 
 
 class DrawnPixels(NamedTuple):
-    """The pixels that a run wrote of its test images.
+    """The pixels of test images that a run has stored.
 
     Attributes:
         image: [N] number of the image of each.
@@ -157,7 +157,7 @@ class DrawnPixels(NamedTuple):
     scores: dict[str, Doubles]
 
 
-def drawn_pixels(runs: RunSet, method: str, seed: int) -> DrawnPixels:
+def read_drawn_pixels(runs: RunSet, method: str, seed: int) -> DrawnPixels:
     """The pixels of a run's test set with both scores."""
     chosen_on = "val" if (runs.folder(method) / "val.npz").exists() else "test"
     data, held_out = runs.outputs(method, seed), runs.outputs(method, seed, chosen_on)
@@ -166,19 +166,19 @@ def drawn_pixels(runs: RunSet, method: str, seed: int) -> DrawnPixels:
     return DrawnPixels(data.sample, correct, {"confidence": confidence, "normalised": normalised})
 
 
-def shown_image(runs: RunSet, methods: Sequence[str], seed: int) -> int:
-    """The first test image of which every method gets some, and not most, of the drawn pixels wrong.
+def choose_image(runs: RunSet, methods: Sequence[str], seed: int) -> int:
+    """The first test image in which every method gets some, but not most, of the sampled pixels wrong.
 
-    Where there is none, the image of which the method that does best on it gets most wrong.
+    If there is none, the image with the largest share of wrong pixels by the method that does best on it.
     """
     shares = []
     for method in methods:
-        pixels = drawn_pixels(runs, method, seed)
+        pixels = read_drawn_pixels(runs, method, seed)
         total = np.maximum(np.bincount(pixels.image), 1)
         shares.append(np.bincount(pixels.image, ~pixels.correct, minlength=len(total)) / total)
     number = max(map(len, shares))
-    wrong = np.array([np.pad(share, (0, number - len(share))) for share in shares])
-    fewest, most = wrong.min(axis=0), wrong.max(axis=0)
+    error_shares = np.array([np.pad(share, (0, number - len(share))) for share in shares])
+    fewest, most = error_shares.min(axis=0), error_shares.max(axis=0)
     suitable = np.flatnonzero((fewest >= _LEAST_WRONG) & (most <= _MOST_WRONG))
     return int(suitable[0]) if len(suitable) else int(fewest.argmax())
 
@@ -188,29 +188,29 @@ def maps_of(bench: Workbench, runs: RunSet, methods: Sequence[str]) -> ImageMaps
     seed = min(set.intersection(*(set(runs.folders[method]) for method in methods)))
     folder = runs.folders[methods[0]][seed]
     ids = load_sets(folder.recipe(), bench.data_path).test.ids
-    image = ids[shown_image(runs, methods, seed)]
+    image = ids[choose_image(runs, methods, seed)]
     folders = {runs.label(method): runs.folders[method][seed].path for method in methods}
     return image_maps(folders, image, data=bench.data_path)
 
 
 def rank_table(runs: RunSet, methods: Sequence[str]) -> Table:
-    """The mean rank of wrong pixels among the drawn pixels of their image, over all test images and seeds."""
+    """The mean rank of wrong pixels among the sampled pixels of their image, over all test images and seeds."""
     lines = []
     for method in methods:
-        by_seed = [drawn_pixels(runs, method, seed) for seed in runs.folders[method]]
+        by_seed = [read_drawn_pixels(runs, method, seed) for seed in runs.folders[method]]
         cells = [cell_of([mean_wrong_rank(part, score) for part in by_seed]) for score in ("confidence", "normalised")]
         lines.append(Line(runs.label(method), "", tuple(cells)))
     titles = ("Rank by confidence", "Rank by normalised logits")
     columns = tuple(Column("", title=title, direction="high", unit="share") for title in titles)
     note = (
-        "The share of the drawn pixels of the same image of which the model is surer, mean over all wrong pixels: 50% "
-        "is chance, and the higher the better are errors told from right pixels."
+        "The share of the sampled pixels of the same image of which the model is more confident, averaged over all "
+        "wrong pixels. 50% is chance; the higher, the better errors are told from correct pixels."
     )
     return Table("Ranks of wrong pixels, all test images", note, columns, tuple(lines))
 
 
 def mean_wrong_rank(pixels: DrawnPixels, score: str) -> float:
-    """The mean over wrong pixels of the share of their image's pixels of which the model is surer."""
+    """The mean over wrong pixels of the share of their image's pixels of which the model is more confident."""
     ranks = np.empty(len(pixels.image))
     for number in np.unique(pixels.image):
         here = pixels.image == number

@@ -1,8 +1,8 @@
-"""The papers' experiments in small: the same methods on scenes that are drawn, with a network of two layers.
+"""The papers' experiments in small: the same methods on drawn scenes, with a network of two layers.
 
-A method keeps what makes it that method: its loss with every value, its targets, its mixing and its share of images
-without an object. Network, data and schedule are those of the small experiment, in which a run takes seconds on one
-core; the demonstration's study has the same.
+A method keeps what defines it: its loss with every value, its targets, its mixing and its share of images without an
+object. Network, data and schedule are those of the small experiment, in which a run takes seconds on one core; the
+study of the demonstration uses the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MASKS: dict[str, Any] = {
     "training": {"epochs": 10, "batch_size": 20, "channels_last": True},
 }
 
-#: Sets of the papers, and those that stand for them.
+#: Sets of the papers, and those that stand in for them.
 SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}
 #: Values of a recipe's data that belong to a method.
 _OF_A_METHOD = ("context_rate", "hold_out")
@@ -65,7 +65,7 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bo
         masks: Over the small experiment with a label for every pixel.
     """
     names = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
-    methods = _distinct({name: _reduced(recipe.methods[name]) for name in names}, recipe)
+    methods = _distinct({name: _reduce(recipe.methods[name]) for name in names}, recipe)
     experiment = MASKS if masks else EXPERIMENT
     if masks:  # what is measured, and where, is as in the recipe
         measured = {"exclude": recipe.data.exclude, "interpolate": recipe.data.interpolate}
@@ -86,7 +86,7 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bo
     return check_recipe(plain, "the small recipe")
 
 
-def _reduced(method: MethodSettings) -> dict[str, Any]:
+def _reduce(method: MethodSettings) -> dict[str, Any]:
     plain = method.model_dump(
         mode="json", exclude_none=True, include={"label", "loss", "mixing", "targets", "repair", "of"}
     )
@@ -95,15 +95,15 @@ def _reduced(method: MethodSettings) -> dict[str, Any]:
 
 
 def _distinct(methods: Mapping[str, dict[str, Any]], recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Methods, of several that are the same in small the first; and those that repair one of them."""
+    """The methods without duplicates in small, and the methods that they repair."""
     distinct: dict[str, dict[str, Any]] = {}
     for name, method in methods.items():
         changes = {key: value for key, value in method.items() if key != "label"}
-        if not any(changes == {k: v for k, v in other.items() if k != "label"} for other in distinct.values()):
+        if not any(changes == {k: v for k, v in earlier.items() if k != "label"} for earlier in distinct.values()):
             distinct[name] = method
     for method in list(distinct.values()):
         if (owner := method.get("of")) is not None and owner not in distinct:
-            distinct[owner] = _reduced(recipe.methods[owner])
+            distinct[owner] = _reduce(recipe.methods[owner])
     return distinct
 
 

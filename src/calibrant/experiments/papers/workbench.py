@@ -21,7 +21,7 @@ from calibrant.losses import describe
 from calibrant.predictions import Predictions
 from calibrant.training import RESULT, TUNED_FOR, Recipe, RunFolder, check_recipe, load
 
-#: Seeds of an item where nothing else is said.
+#: Default seeds of an item.
 SEEDS = (0, 1, 2)
 #: The settings that make a run one of a method.
 _METHOD = ("loss", "targets", "mixing", "data.context_rate")
@@ -106,7 +106,7 @@ class Workbench:
         changes: Mapping[str, Any] | None = None,
         masks: bool = False,
     ) -> RunSet:
-        """The runs of some rows of a recipe; missing ones are trained.
+        """Provide the runs of some rows of a recipe; missing ones are trained.
 
         Args:
             recipe: Name of the recipe.
@@ -146,7 +146,7 @@ class Workbench:
         return RunSet(plan, comparison.results, folders, comparison.failures)
 
     def recipes(self, names: Sequence[str]) -> list[str]:
-        """The recipes to make of an item: all; in small the first; for finished runs those that they belong to."""
+        """The recipes of an item to use: all; in small the first; with finished runs, those they belong to."""
         if self.small:
             return list(names[:1])
         if self.runs:
@@ -155,7 +155,7 @@ class Workbench:
 
 
 def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
-    """Every number of finished runs, and their folders by method and seed; of two runs of a seed the first.
+    """Every number of finished runs, and their folders by method and seed; of two runs with one seed, the first.
 
     A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder.
 
@@ -165,10 +165,10 @@ def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[
     """
     columns, rows = columns_of(recipe), []
     folders: dict[str, dict[int, RunFolder]] = {}
-    first: dict[tuple[str, str, int], Path] = {}
+    owners: dict[tuple[str, str, int], Path] = {}
     for path in paths:
         for run, purposes in _runs(path, recipe):
-            if any(first.setdefault((p.method, p.tuned_for, p.seed), run.path) != run.path for p in purposes):
+            if any(owners.setdefault((p.method, p.tuned_for, p.seed), run.path) != run.path for p in purposes):
                 continue
             folders.setdefault(purposes[0].method, {}).setdefault(purposes[0].seed, run)
             values = (*numbers(run.path), *more_numbers(run.path, columns))

@@ -118,7 +118,7 @@ def grid(values: Space) -> list[Settings]:
         [{'margin': 6, 'strength': 0.1}, {'margin': 10, 'strength': 0.1}]
     """
     combinations(values)
-    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
 
 
 def combinations(values: Space) -> int:
@@ -133,6 +133,6 @@ def draw(values: Space, number: int, seed: int) -> list[Settings]:
     """Combinations drawn at random without repetition; all of them if there are no more."""
     total = combinations(values)
     random = np.random.default_rng([seed, len(values), total])
-    chosen = sorted(random.choice(total, min(number, total), replace=False).tolist())
+    indices = sorted(random.choice(total, min(number, total), replace=False).tolist())
     settings = grid(values)
-    return [settings[i] for i in chosen]
+    return [settings[i] for i in indices]

@@ -132,9 +132,9 @@ class Study:
         tested: dict[str, str] = {}
         for label in self.methods:  # wrong settings are found before anything runs
             runs = [self.final(label, settings, self.seeds[0], "") for settings in self.candidates(label)]
-            other = labels.setdefault(" ".join(run.key for run in runs), label)
-            if other != label:
-                raise ValueError(f"{other!r} and {label!r} are the same method with the same settings")
+            earlier = labels.setdefault(" ".join(run.key for run in runs), label)
+            if earlier != label:
+                raise ValueError(f"{earlier!r} and {label!r} are the same method with the same settings")
             for run in runs:
                 tested.setdefault(_test_data(run.recipe), label)
         if len(tested) > 1:

@@ -57,7 +57,7 @@ from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName,
 NUMBERS = "numbers.json"
 #: The file of numbers, by the reading of logit normalisation.
 _FILES = {None: NUMBERS, True: "numbers_centred.json", False: "numbers_not_centred.json"}
-_AGAIN = "delete it, and the same command computes it again"
+_ADVICE = "delete it, and the same command computes it again"
 MORE_NUMBERS = "more_numbers.json"
 
 #: The temperature scaling of a paper's repair.
@@ -106,7 +106,7 @@ def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
 
 
 def _read(file: Path) -> list[Number]:
-    return [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, _AGAIN).root]
+    return [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, _ADVICE).root]
 
 
 def _write(file: Path, values: Sequence[Number]) -> None:
@@ -134,7 +134,7 @@ def read_numbers(folder: RunFolder, centre: bool | None = None) -> list[Number]:
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()
         if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
-            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {_AGAIN}")
+            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {_ADVICE}")
     return values
 
 
@@ -152,11 +152,11 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
         if data is fitted_on and name != "test":
             continue
         if data is fitted_on or name in pooled:
-            yield from _crossfitted(name, data, centre)
+            yield from _crossfit_numbers(name, data, centre)
         else:
             scaled = temperature.transform(data.logits)
-            yield from _scaled(name, scaled, data.labels, temperature.temperature_)
-            yield from _ranked(name, norm.score(data.logits), data, _power([norm]))
+            yield from _temperature_numbers(name, scaled, data.labels, temperature.temperature_)
+            yield from _norm_numbers(name, norm.score(data.logits), data, _power([norm]))
 
 
 def flat(predictions: Predictions) -> Flat:
@@ -174,10 +174,10 @@ def flat(predictions: Predictions) -> Flat:
     return Flat(logits, labels, sample)
 
 
-def _crossfitted(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
+def _crossfit_numbers(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
     folds = folds_of(data.sample)
     logits, temperature = _crossfit_temperature(TemperatureScaling, data, folds)
-    yield from _scaled(name, logits, data.labels, temperature)
+    yield from _temperature_numbers(name, logits, data.labels, temperature)
     plain, _, correct = top_label(data.logits, data.labels)
     ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
@@ -194,23 +194,23 @@ def _power(norms: Sequence[LogitNorm]) -> float:
     return float(np.mean(powers[centre])) * (1 if centre else -1) if powers[centre] else math.nan
 
 
-def _scaled(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:
+def _temperature_numbers(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:
     sketch = ConfidenceSketch()
     sketch.update(logits, labels)
     for metric, value in sketch.compute().items():
         yield Number(name, "temperature", temperature, metric, float(value))
 
 
-def _ranked(name: str, score: Array, data: Flat, power: float) -> Iterator[Number]:
+def _norm_numbers(name: str, score: Array, data: Flat, power: float) -> Iterator[Number]:
     for metric, value in _selective(score, data.logits.argmax(1) == data.labels).items():
         yield Number(name, "logit-norm", power, metric, value)
 
 
 def _selective(score: Array, correct: Array) -> dict[str, float]:
     """The selective metrics: a score changes what is accepted, not what is predicted."""
-    ranks, right = score.astype(np.float64), correct
-    metrics = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
-    metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
+    score = score.astype(np.float64)
+    metrics = {"aurc": aurc(score, correct), "e_aurc": e_aurc(score, correct), "augrc": augrc(score, correct)}
+    metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(score, correct, risk) for risk in RISKS}
     return {metric: float(value) for metric, value in metrics.items()}
 
 
@@ -261,8 +261,8 @@ def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
         stored = _read(run / MORE_NUMBERS)
     except FileNotFoundError:
         stored = []
-    if missing := keys - {number.key for number in stored}:
-        stored += _compute(run, sorted(missing))
+    if absent := keys - {number.key for number in stored}:
+        stored += _compute(run, sorted(absent))
         _write(run / MORE_NUMBERS, stored)
     return [number for number in stored if number.key in keys]
 

@@ -74,11 +74,11 @@ class Results:
 
     def __init__(self, rows: Iterable[ResultRow] = ()):
         distinct: dict[tuple[Any, ...], ResultRow] = {}
-        for row in map(_checked, rows):
+        for row in map(_check_row, rows):
             before = distinct.setdefault(row[:-1], row)
             if before != row:
                 raise ValueError(
-                    f"results hold two values for one number: {before.value!r} and {row.value!r} for {_words(row)}"
+                    f"results hold two values for one number: {before.value!r} and {row.value!r} for {_describe(row)}"
                 )
         object.__setattr__(self, "rows", tuple(distinct.values()))
 
@@ -94,18 +94,18 @@ class Results:
     def where(self, **conditions: Any) -> Results:
         """The rows whose columns have the given values; a tuple, list or set allows any of its elements."""
         tests = [(_index(name), _allowed(value)) for name, value in conditions.items()]
-        return self._of(row for row in self.rows if all(row[at] in allowed for at, allowed in tests))
+        return self._of(row for row in self.rows if all(row[index] in allowed for index, allowed in tests))
 
     def column(self, name: str) -> list[Any]:
         """Distinct values of a column, in order of appearance."""
-        at = _index(name)
-        return list(dict.fromkeys(row[at] for row in self.rows))
+        index = _index(name)
+        return list(dict.fromkeys(row[index] for row in self.rows))
 
     def by_seed(self, **conditions: Any) -> dict[int, float]:
         """The value of every seed among the rows with the given values; an error if a seed has two."""
-        first: dict[int, ResultRow] = {}
+        rows: dict[int, ResultRow] = {}
         for row in self.where(**conditions):
-            before = first.setdefault(row.seed, row)
+            before = rows.setdefault(row.seed, row)
             if before is not row:
                 differ = [
                     n
@@ -114,7 +114,7 @@ class Results:
                 ]
                 values = "; ".join(f"{n} {getattr(before, n)!r} and {getattr(row, n)!r}" for n in differ)
                 raise ValueError(f"seed {row.seed} has more than one {row.metric} of {row.method!r}: {values}")
-        return {seed: row.value for seed, row in sorted(first.items())}
+        return {seed: row.value for seed, row in sorted(rows.items())}
 
     def save(self, folder: str | Path) -> None:
         """Write results.parquet and results.csv into a folder."""
@@ -152,7 +152,7 @@ class Results:
         return self
 
 
-def _checked(row: ResultRow) -> ResultRow:
+def _check_row(row: ResultRow) -> ResultRow:
     """The row with Python's own types, and with the NaN object that equals itself in tuples."""
     if len(row) != len(ResultRow._fields):
         raise ValueError(f"a row of results has {len(ResultRow._fields)} columns, got {len(row)}: {row!r}")
@@ -169,7 +169,7 @@ def _checked(row: ResultRow) -> ResultRow:
     return ResultRow(*fixed)
 
 
-def _words(row: ResultRow) -> str:
+def _describe(row: ResultRow) -> str:
     pairs = zip(ResultRow._fields[:-1], row[:-1], strict=True)
     return ", ".join(f"{name}={value!r}" for name, value in pairs if value not in ("", math.nan))
 
@@ -186,9 +186,9 @@ def _allowed(value: Any) -> tuple[Any, ...] | frozenset[Any]:
 
 
 def _check_columns(names: Iterable[str], path: Path) -> None:
-    missing = [name for name in ResultRow._fields if name not in set(names)]
-    if missing:
-        raise ValueError(f"{path}: not a file of results: no column {', '.join(missing)}")
+    absent = [name for name in ResultRow._fields if name not in set(names)]
+    if absent:
+        raise ValueError(f"{path}: not a file of results: no column {', '.join(absent)}")
 
 
 def _rows_of_parquet(path: Path) -> Iterator[ResultRow]:
@@ -232,12 +232,12 @@ def _rows_of_csv(path: Path) -> Iterator[ResultRow]:
         raise ValueError(f"{path}: line {reader.line_num} is not CSV: {error}") from error
 
 
-def _row_of_texts(texts: list[str], where: str) -> ResultRow:
+def _row_of_texts(texts: list[str], location: str) -> ResultRow:
     values: list[Any] = []
     for name, text in zip(ResultRow._fields, texts, strict=True):
         kind = _KINDS.get(name, str)
         try:
             values.append(math.nan if kind is float and not text else kind(text))
         except ValueError:
-            raise ValueError(f"{where}: {name} must be a number, got {text!r}") from None
+            raise ValueError(f"{location}: {name} must be a number, got {text!r}") from None
     return ResultRow(*values)

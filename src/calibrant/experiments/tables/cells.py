@@ -135,11 +135,11 @@ class Table:
             return max((cell.runs for line in self.rows if (cell := line.cells[k]) is not None), default=0)
         kinds = [column.kind in ("value", "ours") for column in self.columns]
         cells = (c for line in self.rows for c, counts in zip(line.cells, kinds, strict=True) if counts)
-        return usual(cell.runs for cell in cells if cell is not None)
+        return usual_count(cell.runs for cell in cells if cell is not None)
 
 
-def usual(counts: Iterable[int]) -> int:
-    """The most common count above 0, the largest of several; 0 if there is none."""
+def usual_count(counts: Iterable[int]) -> int:
+    """The most common count above 0, and the largest of equally common ones; 0 if there is none."""
     counted = Counter(filter(None, counts))
     return max(counted, key=lambda n: (counted[n], n), default=0)
 
@@ -184,12 +184,14 @@ def cell_of(values: Iterable[float]) -> TableCell | None:
     return TableCell(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in numbers) / (n - 1)), n)
 
 
-def printed(value: float, column: Column, metric: str = "", *, sign: bool = False) -> str:
+def number_text(value: float, column: Column, metric: str = "", *, sign: bool = False) -> str:
     """A number as tables print it: shares in percent with two decimals, ranks with two, others with four.
 
     Example:
-        >>> printed(0.932, Column("accuracy")), printed(0.25, Column("nll")), printed(1.875, Column("ece", kind="rank"))
-        ('93.20', '0.2500', '1.88')
+        >>> number_text(0.932, Column("accuracy")), number_text(0.25, Column("nll"))
+        ('93.20', '0.2500')
+        >>> number_text(1.875, Column("ece", kind="rank"))
+        '1.88'
     """
     share = describe(metric).unit == "share" if metric else column.is_share
     decimals = 2 if share or column.kind == "rank" else 4
@@ -204,14 +206,14 @@ def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ..
         if column.better == "none" or len(present) < 2:
             continue
         sign = 1 if column.better == "low" else -1
-        order = dict.fromkeys(printed(mean, column) for mean in sorted(present, key=lambda mean: sign * mean))
+        order = dict.fromkeys(number_text(mean, column) for mean in sorted(present, key=lambda mean: sign * mean))
         best, *second = list(order)[:2]
         for line in cells:
             cell = line[k]
             if cell is not None and cell.runs:
-                text = printed(cell.mean, column)
+                text = number_text(cell.mean, column)
                 line[k] = cell._replace(best=text == best, second=text in second)
-    return tuple(line._replace(cells=tuple(new)) for line, new in zip(rows, cells, strict=True))
+    return tuple(line._replace(cells=tuple(marked)) for line, marked in zip(rows, cells, strict=True))
 
 
 def retitle(table: Table, title: str | None = None, note: str | None = None) -> Table:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from calibrant._files import written_aside
 from calibrant._numbers import p_value
-from calibrant.experiments.tables.cells import BEST, Column, Line, Table, TableCell, printed
+from calibrant.experiments.tables.cells import BEST, Column, Line, Table, TableCell, number_text
 from calibrant.metrics import describe
 from calibrant.report import DASH, MINUS, TIMES, PrintedNumber, render_comparison_table
 
@@ -63,10 +63,10 @@ def _printed_number(cell: TableCell | None, column: Column, line: Line, usual: i
         return PrintedNumber("")
     number = _mean(cell, column, line.metric)
     if cell.std == cell.std:
-        number += f" ± {printed(cell.std, column, line.metric)}"
+        number += f" ± {number_text(cell.std, column, line.metric)}"
     is_unusual = cell.runs not in (0, usual) and column.kind in ("value", "rank", "ours")
     words = [cell.remark, f"n={cell.runs}" if is_unusual else ""]
-    remark = _joined(_CHANGES[cell.change], f"({', '.join(filter(None, words))})" if any(words) else "")
+    remark = _join(_CHANGES[cell.change], f"({', '.join(filter(None, words))})" if any(words) else "")
     return PrintedNumber(number, remark, cell.best, cell.second)
 
 
@@ -78,8 +78,8 @@ def _mean(cell: TableCell, column: Column, metric: str) -> str:
     if column.kind == "p":
         return p_value(cell.mean)
     if column.kind == "interval":
-        return f"[{', '.join(printed(end, column, metric, sign=True) for end in (cell.mean, cell.high))}]"
-    return printed(cell.mean, column, metric, sign=column.kind == "difference")
+        return f"[{', '.join(number_text(end, column, metric, sign=True) for end in (cell.mean, cell.high))}]"
+    return number_text(cell.mean, column, metric, sign=column.kind == "difference")
 
 
 class _Printed(NamedTuple):
@@ -109,7 +109,7 @@ def _print(table: Table) -> _Printed:
     return _Printed(heads, rows, len(left), len(right))
 
 
-def _joined(*parts: str) -> str:
+def _join(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
@@ -127,7 +127,7 @@ def text(table: Table) -> list[list[str]]:
 
     def number(cell: PrintedNumber) -> str:
         # In front, so that right-aligned numbers stay in line.
-        return _joined("¹" if cell.is_best else "²" if cell.is_second else "", cell.number, cell.remark)
+        return _join("¹" if cell.is_best else "²" if cell.is_second else "", cell.number, cell.remark)
 
     return _print(table).texts(str, number)[1:]
 
@@ -152,7 +152,7 @@ def markdown(table: Table) -> str:
 
     def number(cell: PrintedNumber) -> str:
         strong = f"**{cell.number}**" if cell.is_best else f"<u>{cell.number}</u>" if cell.is_second else cell.number
-        return _joined(strong, cell.remark)
+        return _join(strong, cell.remark)
 
     page = _print(table)
     rule = [":--"] * page.left + ["--:"] * len(table.columns) + [":--"] * page.right
@@ -171,7 +171,7 @@ def latex(table: Table) -> str:
     def number(cell: PrintedNumber) -> str:
         plain = word(cell.number)
         strong = rf"\textbf{{{plain}}}" if cell.is_best else rf"\underline{{{plain}}}" if cell.is_second else plain
-        return _joined(strong, word(cell.remark))
+        return _join(strong, word(cell.remark))
 
     page = _print(table)
     shape = "l" * page.left + "r" * len(table.columns) + "l" * page.right
@@ -179,7 +179,7 @@ def latex(table: Table) -> str:
     lines = [
         ("{}" if row[0].startswith(("[", "*")) else "") + " & ".join(row) + r" \\" for row in page.texts(word, number)
     ]
-    caption = word(_joined(table.title and f"{table.title.rstrip('.')}.", table.note))
+    caption = word(_join(table.title and f"{table.title.rstrip('.')}.", table.note))
     fonts = r" and \usepackage[T1]{fontenc}" if r"\textquotedbl" in "".join((caption, *lines)) else ""
     return "\n".join(
         [
@@ -227,8 +227,8 @@ def _csv_parts(column: Column) -> tuple[str, ...]:
 
 
 def _csv_heads(column: Column) -> list[str]:
-    first = f"{column.name} low" if column.kind == "interval" else column.name
-    return [first, *(f"{column.name} {part}" for part in _csv_parts(column))]
+    head = f"{column.name} low" if column.kind == "interval" else column.name
+    return [head, *(f"{column.name} {part}" for part in _csv_parts(column))]
 
 
 def _csv_values(cell: TableCell | None, column: Column) -> list[str]:

@@ -17,8 +17,8 @@ from calibrant.training import REPAIRS, Recipe
 #: The numbers of a row, for comparison with another's.
 Runs = frozenset[tuple[Any, ...]]
 _TUNED = "tuned for "
-#: Other names of losses in recipes: ALS's hard labels are cross-entropy.
-_SAME = {"hard": "ce"}
+#: Names of losses in recipes that differ from ours: ALS's hard labels are cross-entropy.
+_ALIASES = {"hard": "ce"}
 
 
 class Label(NamedTuple):
@@ -43,10 +43,10 @@ def parse(label: str, methods: list[str]) -> Label:
         return Label(label, None, None, ())
     if label.replace(" + ", "+") in methods:
         return Label(label.replace(" + ", "+"), None, None, ())
-    first, *parts = (part.strip() for part in label.split(","))
-    method, plus, fix = (part.strip() for part in first.rpartition("+"))
+    head, *parts = (part.strip() for part in label.split(","))
+    method, plus, fix = (part.strip() for part in head.rpartition("+"))
     posthoc = fix if plus and fix in REPAIRS else None
-    words, tuned_for, settings = [method if posthoc else first], None, []
+    words, tuned_for, settings = [method if posthoc else head], None, []
     for part in parts:
         name, equals, value = part.partition("=")
         if part.startswith(_TUNED):
@@ -56,7 +56,7 @@ def parse(label: str, methods: list[str]) -> Label:
         else:
             words.append(part)
     name = next((n for n in (", ".join(words), ", ".join(words).replace(" + ", "+")) if n in methods), ", ".join(words))
-    return Label(name if name in methods else _SAME.get(name, name), posthoc, tuned_for, tuple(settings))
+    return Label(name if name in methods else _ALIASES.get(name, name), posthoc, tuned_for, tuple(settings))
 
 
 def label_of(recipe: Recipe, text: str, methods: list[str]) -> Label:
@@ -83,7 +83,7 @@ def is_untuned(rows: Results) -> bool:
 def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str, ...], Results]]:
     """The possible meanings of a label among the rows of its method: tuning targets, and the rows of each.
 
-    Targets with the same runs are put together; without tuning there are no targets.
+    Targets with the same runs are merged; without tuning there are no targets.
     """
     targets: list[str] = rows.column("tuned_for")
     if label.tuned_for in targets:
@@ -96,9 +96,9 @@ def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str
         return [((), Results(row._replace(tuned_for="") for row in untuned))]
     outcomes: dict[Runs, tuple[list[str], Results]] = {}
     for target in targets:
-        chosen = rows.where(tuned_for=target)
-        outcomes.setdefault(_runs(chosen), ([], chosen))[0].append(target)
-    return [(tuple(filter(None, names)), chosen) for names, chosen in outcomes.values()]
+        tuned_rows = rows.where(tuned_for=target)
+        outcomes.setdefault(_runs(tuned_rows), ([], tuned_rows))[0].append(target)
+    return [(tuple(filter(None, names)), tuned_rows) for names, tuned_rows in outcomes.values()]
 
 
 def _runs(rows: Results) -> Runs:
@@ -202,10 +202,10 @@ def sources(
             raise ValueError(f"no final results of {name!r}: there are {', '.join(names) or 'none at all'}")
         row_name = name.partition(", tuned for ")[0] if label.tuned_for else name
         tuned = not is_untuned(results.where(method=label.method))
-        for targets, chosen in choices(rows_of_method(final, label), label, tuned=tuned):
+        for targets, tuned_rows in choices(rows_of_method(final, label), label, tuned=tuned):
             remaining = tuple(t for t in targets if only_targets is None or t in only_targets)
             if remaining or not targets:
-                yield RowSource(row_name, remaining, chosen, label)
+                yield RowSource(row_name, remaining, tuned_rows, label)
 
 
 def references(results: Results, text: str) -> dict[str, RowSource]:

@@ -1,4 +1,4 @@
-"""Methods compared seed by seed, with a reference or with each other; and one method over one of its settings."""
+"""Methods compared seed by seed, with a reference or with each other; and one method over the values of a setting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEVEL = 0.05
 
 
 class Paired(NamedTuple):
-    """Differences of two methods over the seeds that both have, one minus other.
+    """Differences of two methods over their common seeds, first minus second.
 
     Attributes:
         seeds: of both methods.
@@ -63,7 +63,7 @@ class Paired(NamedTuple):
 
 
 def paired(results: Results, first: str, second: str, column: Column | str) -> Paired:
-    """Compare two methods on the seeds that both have.
+    """Compare two methods on their common seeds.
 
     Args:
         results: all numbers; those of stage ``"final"`` are compared.
@@ -94,7 +94,7 @@ def paired(results: Results, first: str, second: str, column: Column | str) -> P
 
 
 def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
-    """The same for values by seed, without infinite ones; None if no seed has both."""
+    """Compare values by seed, without infinite ones; None if there is no common seed."""
     gaps = {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
     gaps = {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
     if not gaps:
@@ -133,8 +133,8 @@ def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return float((np.abs(signs @ ranks) >= abs(np.sign(d) @ ranks)).mean())
 
 
-class Against(NamedTuple):
-    """A row of a table against the reference.
+class RowComparison(NamedTuple):
+    """A row of a table compared with the reference.
 
     Attributes:
         row: its position among the rows.
@@ -151,7 +151,7 @@ class Against(NamedTuple):
     change: str
 
 
-def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> list[Against]:
+def compare_rows(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> list[RowComparison]:
     """Every row against the reference's row of the same tuning target, in one column."""
     pairs: list[tuple[int, str, Paired]] = []
     for k, row in enumerate(rows):
@@ -163,7 +163,7 @@ def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], colum
                 pairs.append((k, row.tuned_for if is_whole else enumerate_words(targets), pair))
     corrected = _holm([pair.t_p if pair.is_testable else math.nan for _, _, pair in pairs])
     return [
-        Against(k, targets, pair, p, _change(pair, column) if p < LEVEL else "")
+        RowComparison(k, targets, pair, p, _change(pair, column) if p < LEVEL else "")
         for (k, targets, pair), p in zip(pairs, corrected, strict=True)
     ]
 
@@ -176,7 +176,7 @@ def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column:
     if column.better == "none":
         return {}, 0
     changes: dict[int, set[str]] = {}
-    tests = against(rows, reference, column)
+    tests = compare_rows(rows, reference, column)
     for test in tests:
         changes.setdefault(test.row, set()).add(test.change)
     agreed = {row: states.pop() for row, states in changes.items() if len(states) == 1}
@@ -226,29 +226,29 @@ def differences(
     base, rows = references(results, reference), list(sources(results, methods))
     lines = []
     for column in map(column_of, columns):
-        for k, targets, pair, holm, change in against(rows, base, column):
+        for k, targets, pair, holm, change in compare_rows(rows, base, column):
             n, t_p = len(pair.seeds), pair.t_p if pair.is_testable else math.nan
             numbers = (t_p, holm, pair.wilcoxon_p if n >= FEWEST else math.nan)
             cells = (
                 TableCell(pair.mean, math.nan, n, change=change), TableCell(pair.low, math.nan, n, high=pair.high),
                 *(TableCell(p, math.nan, n) for p in numbers), TableCell(pair.wins, math.nan, n),
             )  # fmt: skip
-            where = "" if column.set == "test" else column.set
-            lines.append(Line(rows[k].name, targets, cells, where, column.metric))
+            set_name = "" if column.set == "test" else column.set
+            lines.append(Line(rows[k].name, targets, cells, set_name, column.metric))
     heads = (
         Column("", kind="difference"), Column("", kind="interval"), Column("", title="p", kind="p"),
         Column("", title="p (Holm)", kind="p"), Column("", title="p (Wilcoxon)", kind="p"), Column("", kind="wins"),
     )  # fmt: skip
     note = (
-        f"Each method minus {reference}{of_the_same(base)}, seed by seed: the mean and its interval, p of the paired "
-        "t-test, the same after Holm's correction over the rows of a measure, and p of Wilcoxon's signed-rank test, "
-        f"from {FEWEST} seeds on. • better and ∘ worse: Holm's p is below {LEVEL}."
+        f"Each method minus {reference}{same_target_words(base)}, seed by seed: the mean and its interval, p of the "
+        "paired t-test, the same after Holm's correction over the rows of a measure, and p of Wilcoxon's signed-rank "
+        f"test, from {FEWEST} seeds on. • better and ∘ worse: Holm's p is below {LEVEL}."
     )
     return Table(f"Differences from {reference}" if title is None else title, note, heads, tuple(lines))
 
 
-def of_the_same(reference: Mapping[str, RowSource]) -> str:
-    """Follows the reference's name if it differs between targets."""
+def same_target_words(reference: Mapping[str, RowSource]) -> str:
+    """Words after the reference's name, if its runs differ between tuning targets."""
     return " tuned for the same" if len({source.key for source in reference.values()}) > 1 else ""
 
 

@@ -23,7 +23,7 @@ from calibrant.experiments.tables.cells import (
     column_of,
     mark_best,
     parse_column,
-    usual,
+    usual_count,
 )
 from calibrant.experiments.tables.labels import (
     Label,
@@ -37,7 +37,7 @@ from calibrant.experiments.tables.labels import (
     rows_of_method,
     sources,
 )
-from calibrant.experiments.tables.pairs import FEWEST, marks, of_the_same
+from calibrant.experiments.tables.pairs import FEWEST, marks, same_target_words
 from calibrant.training import TUNED_FOR, Recipe
 
 Columns = Sequence[Column | str]
@@ -63,15 +63,15 @@ def summary(
         columns: what to show; a metric's name is that metric on the test set.
         methods: labels of the rows, in their order; every method of the results if left out.
         tuned_for: targets to keep; methods without anything to tune stay.
-        reference: a label; cells whose paired differences from it over three seeds or more are beyond chance are marked
-            (t-test, p < 0.05 after Holm's correction over the rows of a column). Where it was tuned for several
-            targets, a row is compared with that of its own. The note says so if it has no numbers.
+        reference: a label; cells that differ from it beyond chance are marked (paired t-test over three seeds or more,
+            p < 0.05 after Holm's correction over the rows of a column). If it was tuned for several targets, a row is
+            compared with the reference of its own target. The note says so if the reference has no numbers.
         ranks: add a last column with the mean rank over the columns.
         missing: methods without numbers, and the targets for which they have none (``""``: all); a row of dashes each.
         title: of the table.
 
     Returns:
-        The best cell of each column marked, and the second; empty where there is no number.
+        The table, with the best and second best cell of each column marked; cells without a number are empty.
 
     Example:
         >>> from calibrant.experiments.results import Results, ResultRow
@@ -99,7 +99,7 @@ def summary(
     if ranks:
         lines = _with_ranks(lines, heads)
         heads = (*heads, Column("", title="Mean rank", kind="rank"))
-        notes.append("Mean rank: over the columns in which one end is better; ties share the mean of their ranks.")
+        notes.append("Mean rank: over the columns with a direction; ties share the mean of their ranks.")
     notes.append(_describe_missing(missing))
     return Table(title, " ".join(filter(None, notes)), heads, mark_best(heads, lines))
 
@@ -107,7 +107,7 @@ def summary(
 def describe_runs(lines: Sequence[Line]) -> str:
     """How many runs are behind the cells, in a sentence."""
     counts = [cell.runs for line in lines for cell in line.cells if cell is not None]
-    most = usual(counts)
+    most = usual_count(counts)
     if not most:
         return ""
     words = f"Mean ± standard deviation over {most} seeds" if most > 1 else "One run each"
@@ -120,7 +120,7 @@ def _describe_marks(columns: Sequence[Column], lines: Sequence[Line]) -> str:
 
 def _describe_missing(missing: Sequence[tuple[str, str]]) -> str:
     names = [name + (f" tuned for {target}" if target else "") for name, target in missing]
-    return f"0 runs of {enumerate_words(names)} have numbers." if names else ""
+    return f"No runs of {enumerate_words(names)} have numbers." if names else ""
 
 
 def _mark_against(
@@ -130,7 +130,7 @@ def _mark_against(
     reference: str,
     columns: Sequence[Column],
 ) -> tuple[list[Line], str]:
-    """The lines with cells marked whose differences from the reference are beyond chance, and what marks mean."""
+    """The lines, with cells marked that differ from the reference beyond chance, and the note on the marks."""
     if not base:
         return lines, f"Nothing is tested against {reference}: it has no numbers here."
     cells, tests = [list(line.cells) for line in lines], 0
@@ -141,9 +141,11 @@ def _mark_against(
             cell = cells[n][k]
             if cell is not None:
                 cells[n][k] = cell._replace(change=change)
-    words = f"• better and ∘ worse than {reference}{of_the_same(base)} (paired t-test over the seeds, p < 0.05, Holm's "
-    words = f"{words}correction)." if tests else f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
-    return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)], words
+    words = f"• better and ∘ worse than {reference}{same_target_words(base)} (paired t-test over the seeds, p < 0.05, "
+    words += "Holm's correction)."
+    if not tests:
+        words = f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
+    return [line._replace(cells=tuple(marked)) for line, marked in zip(lines, cells, strict=True)], words
 
 
 def _with_ranks(lines: list[Line], columns: Sequence[Column]) -> list[Line]:
@@ -190,7 +192,7 @@ def average_ranks(
 ) -> Table:
     """Ranks of the methods by mean in each column of each data set, averaged for every tuning target and overall.
 
-    A method without anything to tune takes part for every target. One that lacks a number is not ranked there.
+    A method without anything to tune is ranked for every target; one without a number is not ranked in that column.
 
     Args:
         results: of one data set, or of several by their names.
@@ -199,10 +201,10 @@ def average_ranks(
         ties: ``"average"``: ties share the mean of their ranks; ``"min"``: the smallest of them, which gives the ranks
             by accuracy of LR's Table 3 (those by ECE do not all follow from its Tables 1 and 2).
         decimals: round means to this many decimals first. LR's ranks are of means rounded to 3.
-        stand_ins: by target, labels to take in a method's place. LR has
+        stand_ins: by target, labels that replace those of methods. LR has
             ``{"ece": {"ce": "ce + temperature"}}``.
-        target: only the ranks among what was tuned for this; ``""``: only those overall. Both kinds if left out, which
-            is LR's Table 3 and as wide.
+        target: only the ranks for this tuning target; ``""``: only those overall. Both kinds if left out, as in LR's
+            Table 3.
         missing: methods without numbers: a row of dashes each.
         title: of the table.
     """
@@ -225,7 +227,7 @@ def average_ranks(
             for k, column in enumerate(heads):
                 cells = [None if row is None else cell_of(row.values(column).values()) for row in rows]
                 ranks_of.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
-    # What stands together in a column: the ranks for one target, or those for all.
+    # The targets whose ranks a column averages: one of them, or all.
     parts = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
     rank_columns = []
     for part in parts:
@@ -241,20 +243,20 @@ def average_ranks(
     tied = "Ties share the mean of their ranks." if ties == "average" else "Ties share the smallest of their ranks."
     sets_words = f", over {len(sets)} data sets" if len(sets) > 1 else ""
     note = f"Ranks of the means over seeds, 1 is best{sets_words}. {tied} {_describe_marks(rank_columns, lines)}"
-    words = (note, _fewer(lines), _describe_missing([(label, "") for label in missing]))
+    words = (note, _describe_uneven(lines), _describe_missing([(label, "") for label in missing]))
     return Table(
         title, " ".join(filter(None, map(str.strip, words))), tuple(rank_columns), mark_best(rank_columns, lines)
     )
 
 
-def _fewer(lines: Sequence[Line]) -> str:
+def _describe_uneven(lines: Sequence[Line]) -> str:
     columns = zip(*(line.cells for line in lines), strict=True)
     uneven = any(len({cell.runs for cell in column if cell is not None and cell.runs}) > 1 for column in columns)
-    return "n: over that many rankings only." if uneven else ""
+    return "Where a cell says n, its mean is over n rankings only." if uneven else ""
 
 
 def _for_target(final: Results, name: str, target: str) -> RowSource | None:
-    """The numbers of a label among those tuned for a target; the untuned ones if the method has no others."""
+    """The numbers of a label as tuned for a target; the untuned ones if the method was not tuned."""
     label = parse(name, final.column("method"))
     rows = rows_of_method(final, label)
     targets: list[str] = rows.column("tuned_for")
@@ -263,7 +265,7 @@ def _for_target(final: Results, name: str, target: str) -> RowSource | None:
 
 
 def columns_of(recipe: Recipe) -> list[Column]:
-    """Every number that the recipe's tables and its printed numbers ask for: of each column, after each repair."""
+    """Every column that the recipe's tables and expected numbers need, after each repair."""
     repairs = {"none", *(method.repair for method in recipe.methods.values() if method.repair is not None)}
     columns = {parse_column(text) for table in recipe.tables.values() for text in table.columns}
     columns |= {Column(metric, entry.where) for entry in recipe.expected for metric in entry.values}
@@ -274,7 +276,7 @@ def columns_of(recipe: Recipe) -> list[Column]:
 
 
 def recipe_table(results: Results, recipe: Recipe, number: str) -> Table:
-    """A table of the recipe, with its rows as printed; those of which nothing was run are empty.
+    """A table of the recipe with the rows of the paper; rows without runs are empty.
 
     Args:
         results: All numbers of a comparison of the recipe's methods.
@@ -288,22 +290,22 @@ def recipe_table(results: Results, recipe: Recipe, number: str) -> Table:
     if not runs:
         return Table("", "", columns, ())
     repaired = any(cell is not None and cell.remark for line in lines for cell in line.cells)
-    words = (runs, "In brackets: the temperature, mean over the seeds." if repaired else "")
+    words = (runs, "In brackets: the mean temperature over the seeds." if repaired else "")
     title = settings.title or f"{recipe.paper}, Table {number}, {recipe.title}"
     return Table(title, " ".join(filter(None, words)), columns, mark_best(columns, lines))
 
 
 def _lines(results: Results, recipe: Recipe, row: str, columns: tuple[Column, ...]) -> Iterator[Line]:
-    """The row of a method; one for each target where it was tuned for several and the row does not say for which."""
+    """The row of a method, or a row for each tuning target if there are several and the row names none."""
     label = label_of(recipe, row, results.column("method"))
     name, _, target = row.partition(TUNED_FOR)
     title = recipe.methods[name].label or name
     rows = rows_of_method(results, label)
     final = rows.where(stage="final")
-    # What was run without tuning is not what a row means that says what it is tuned for.
+    # A row that names its tuning target does not stand for runs without tuning.
     meanings = choices(final, label, tuned=not is_untuned(rows)) or [((), final.where(tuned_for=target))]
-    for targets, chosen in meanings:
-        cells = tuple(_cell(chosen, label, column) for column in columns)
+    for targets, tuned_rows in meanings:
+        cells = tuple(_cell(tuned_rows, label, column) for column in columns)
         yield Line(title, target or " and ".join(targets), cells)
 
 
@@ -320,8 +322,8 @@ def _cell(rows: Results, label: Label, column: Column) -> TableCell | None:
 def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     """A paper's numbers beside ours: a row per method, set and metric that the recipe's ``expected`` names.
 
-    Ours are empty where nothing was run that the label means. Where it does not say what was tuned for and we tuned
-    for several targets, there is a row for each. Settings that were only searched are found on the validation set.
+    Our cells are empty if there are no runs of the label. If we tuned for several targets and the label names none,
+    there is a row for each. Settings that only the search ran have their numbers on the validation set.
     """
     columns = tuple(Column("", title=None, kind=kind) for kind in ("paper", "ours", "difference"))
     names: list[str] = results.column("method")
@@ -331,10 +333,10 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
         rows = rows_of_method(results, label)
         meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
         name = entry.method.partition(", tuned for ")[0]
-        for targets, chosen in meanings or [((), rows.where(stage="search"))]:
+        for targets, tuned_rows in meanings or [((), rows.where(stage="search"))]:
             target = label.tuned_for or enumerate_words(targets)
             for metric, value in entry.values.items():
-                ours = _ours(chosen, rows, label, Column(metric, entry.where))
+                ours = _ours(tuned_rows, rows, label, Column(metric, entry.where))
                 printed_cell = TableCell(value, math.nan, 0)
                 gap = None if ours is None else TableCell(ours.mean - value, math.nan, ours.runs)
                 lines.append(Line(name, target, (printed_cell, ours, gap), entry.where, metric, entry.note))
@@ -345,9 +347,9 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     return Table(head, note, columns, tuple(lines))
 
 
-def _ours(chosen: Results, rows: Results, label: Label, column: Column) -> TableCell | None:
-    """Our cell; of several settings of one seed there is none that the label means."""
-    for source in (chosen, rows.where(stage="search")) if label.settings else (chosen,):
+def _ours(tuned_rows: Results, rows: Results, label: Label, column: Column) -> TableCell | None:
+    """Our cell; None if the label stands for several settings of one seed."""
+    for source in (tuned_rows, rows.where(stage="search")) if label.settings else (tuned_rows,):
         numbers = source.where(set=column.set, posthoc=label.posthoc or "none", metric=column.metric)
         if numbers and len(numbers) == len(numbers.column("seed")):
             return cell_of(numbers.by_seed().values())

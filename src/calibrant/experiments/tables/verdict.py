@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from calibrant._validation import listing
 from calibrant.experiments.results import Results
-from calibrant.experiments.tables.cells import Column, TableCell, cell_of, printed, usual
+from calibrant.experiments.tables.cells import Column, TableCell, cell_of, number_text, usual_count
 from calibrant.experiments.tables.labels import RowSource, counterparts, enumerate_words, references, sources
-from calibrant.experiments.tables.pairs import FEWEST, LEVEL, marks, of_the_same
+from calibrant.experiments.tables.pairs import FEWEST, LEVEL, marks, same_target_words
 from calibrant.metrics import describe
 
 #: The measures of a verdict, in order.
@@ -54,11 +54,11 @@ class _Measure(NamedTuple):
     def best(self) -> list[int]:
         """The rows with the best mean, at the precision of print."""
         sign = 1 if self.column.better == "low" else -1
-        first = min(self.cells.values(), key=lambda cell: sign * cell.mean)
-        return [k for k, cell in self.cells.items() if self.number(k) == printed(first.mean, self.column)]
+        best_cell = min(self.cells.values(), key=lambda cell: sign * cell.mean)
+        return [k for k, cell in self.cells.items() if self.number(k) == number_text(best_cell.mean, self.column)]
 
     def number(self, row: int) -> str:
-        return printed(self.cells[row].mean, self.column)
+        return number_text(self.cells[row].mean, self.column)
 
     def quantity(self, row: int) -> str:
         """The mean of a row with its unit."""
@@ -95,22 +95,24 @@ def judge_methods(results: Results, reference: str | None, measures: Sequence[st
     if not numbers:
         return None
     names = _names(rows)
-    seeds = usual(cell.runs for measure in numbers for cell in measure.cells.values())
+    seeds = usual_count(cell.runs for measure in numbers for cell in measure.cells.values())
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
     if not any(measure.tests for measure in numbers):
-        return Verdict("unknown", _untested(numbers[0], names, reference, base, seeds), _best_words(numbers, names))
+        return Verdict(
+            "unknown", _explain_untested(numbers[0], names, reference, base, seeds), _best_words(numbers, names)
+        )
     sentences = [_sentence(measure, rows, names, base, str(reference)) for measure in numbers]
-    how = (
-        f"Tested against {reference}{of_the_same(base)} over {over}: paired t-test, p < {LEVEL} after Holm's "
+    test_words = (
+        f"Tested against {reference}{same_target_words(base)} over {over}: paired t-test, p < {LEVEL} after Holm's "
         "correction, as marked in the first table."
     )
     if not any(mark for measure in numbers for mark in measure.marks.values()):
         headline = f"Nothing differs from {reference} beyond chance over {over}."
-        return Verdict("info", headline, f"{_best_words(numbers, names)} {how}")
-    spoken = next((k for k, measure in enumerate(numbers) if any(measure.marks.values())), 0)
+        return Verdict("info", headline, f"{_best_words(numbers, names)} {test_words}")
+    headline_of = next((k for k, measure in enumerate(numbers) if any(measure.marks.values())), 0)
     level = "good" if any(measure.marked("better") for measure in numbers) else "info"
-    further = [sentence for k, sentence in enumerate(sentences) if k != spoken]
-    return Verdict(level, sentences[spoken], " ".join([*further, how]))
+    further = [sentence for k, sentence in enumerate(sentences) if k != headline_of]
+    return Verdict(level, sentences[headline_of], " ".join([*further, test_words]))
 
 
 def _measure(rows: Sequence[RowSource], base: Mapping[str, RowSource], column: Column) -> _Measure:
@@ -128,7 +130,7 @@ def _names(rows: Sequence[RowSource]) -> list[str]:
     ]
 
 
-def _untested(
+def _explain_untested(
     measure: _Measure, names: Sequence[str], reference: str | None, base: Mapping[str, RowSource], seeds: int
 ) -> str:
     """Why nothing was tested."""
@@ -168,8 +170,8 @@ def _sentence(
     best = [k for k in measure.best if k not in base_rows]
     if len(best) < len(measure.best):  # the reference is among the best
         value, adverb = measure.quantity(measure.best[0]), "lower" if measure.column.better == "low" else "higher"
-        first = f"No method has a {adverb} {measure.label} than {reference} ({value})"
-        return f"{first}{_others(measure, names, ())}."
+        sentence = f"No method has a {adverb} {measure.label} than {reference} ({value})"
+        return f"{sentence}{_further_words(measure, names, ())}."
     has = "has" if len(best) == 1 else "have"
     ours = enumerate_words([names[k] for k in best])
     theirs = _value_of_reference(measure, rows, base, best[0], base_rows)
@@ -180,11 +182,11 @@ def _sentence(
         chance = "which is beyond chance"
     elif "better" in states:
         surely = enumerate_words([names[k] for k in best if measure.marks[k] == "better"])
-        chance = f"which is beyond chance of {surely} alone"
+        chance = f"which is beyond chance for {surely} alone"
     elif states == {"worse"}:
-        chance = f"and yet is worse beyond chance on the seeds that {reference} has, too"
-    first = f"{ours} {has} the {_extreme(measure)} {measure.label}: {measure.quantity(best[0])}{against}, {chance}"
-    return f"{first}{_others(measure, names, best)}."
+        chance = f"and yet is worse beyond chance on the seeds that it shares with {reference}"
+    sentence = f"{ours} {has} the {_extreme(measure)} {measure.label}: {measure.quantity(best[0])}{against}, {chance}"
+    return f"{sentence}{_further_words(measure, names, best)}."
 
 
 def _value_of_reference(
@@ -196,11 +198,11 @@ def _value_of_reference(
     return values[0] if len(values) == 1 else ""
 
 
-def _others(measure: _Measure, names: Sequence[str], spoken: Sequence[int]) -> str:
-    """Which other methods differ from the reference beyond chance."""
+def _further_words(measure: _Measure, names: Sequence[str], named: Sequence[int]) -> str:
+    """Which methods, except those already named, differ from the reference beyond chance."""
     words = ""
     for change, start in (("better", "also better"), ("worse", "worse")):
-        further = [names[k] for k in measure.marked(change) if k not in spoken]
-        start = start if spoken or change == "worse" else "better"
-        words += f"; {start} beyond chance: {listing(further, _LISTED)}" if further else ""
+        names_of_change = [names[k] for k in measure.marked(change) if k not in named]
+        start = start if named or change == "worse" else "better"
+        words += f"; {start} beyond chance: {listing(names_of_change, _LISTED)}" if names_of_change else ""
     return words

@@ -39,7 +39,7 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
         'accuracy'
     """
     check_series("a reliability diagram", reliability, RELIABILITY)
-    low, high, count, confidence, accuracy, lower, upper = (_row(reliability[key]) for key in RELIABILITY)
+    low, high, count, confidence, accuracy, lower, upper = (_array(reliability[key]) for key in RELIABILITY)
     with axis_at(target, (3.4, 3.9)) as axis:
         is_known = np.isfinite(accuracy)
         centre, width = (low + high) / 2, (high - low) * 0.94
@@ -56,8 +56,8 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle="--")
         x = np.where(np.isfinite(confidence), confidence, centre)
         axis.plot(x[is_known], accuracy[is_known], ".", color=INK, markersize=4)
-        both = is_known & np.isfinite(lower) & np.isfinite(upper)
-        axis.vlines(x[both], lower[both], upper[both], color=INK, linewidth=1.0)
+        has_limits = is_known & np.isfinite(lower) & np.isfinite(upper)
+        axis.vlines(x[has_limits], lower[has_limits], upper[has_limits], color=INK, linewidth=1.0)
         shares(axis, x=(0, 1), y=(0, 1))
         axis.set_aspect("equal")
         axis.set_ylabel("accuracy")
@@ -98,15 +98,8 @@ def draw_reliability_zoom(
     )
     filled = count > 0
     for axis, (start, end) in zip(axes, ((0.0, 1.0), zoom), strict=True):
-        axis.bar(
-            low[filled],
-            accuracy[filled],
-            (high - low)[filled],
-            align="edge",
-            color=BASE,
-            edgecolor="white",
-            linewidth=0.4,
-        )
+        widths = (high - low)[filled]
+        axis.bar(low[filled], accuracy[filled], widths, align="edge", color=BASE, edgecolor="white", linewidth=0.4)
         axis.plot([0, 1], [0, 1], color=WRONG, linewidth=0.9, linestyle="--")
         axis.plot(confidence[filled], accuracy[filled], color=SERIES[0], marker=".", markersize=4, linewidth=1.0)
         shares(axis, x=(start, end), y=(start, end))
@@ -135,10 +128,10 @@ def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, tit
         [2.0, 30.0, 3.0, 4.0]
     """
     check_histogram("a histogram", histogram)
-    edges, right, wrong = (_row(histogram[key]) for key in ("edges", "right", "wrong"))
+    edges, correct, errors = (_array(histogram[key]) for key in ("edges", "right", "wrong"))
     with axis_at(target, (3.4, 2.5)) as axis:
-        axis.bar(edges[:-1], right, np.diff(edges), align="edge", color=RIGHT, label="right")
-        axis.bar(edges[:-1], wrong, np.diff(edges), align="edge", bottom=right, color=WRONG, label="wrong")
+        axis.bar(edges[:-1], correct, np.diff(edges), align="edge", color=RIGHT, label="right")
+        axis.bar(edges[:-1], errors, np.diff(edges), align="edge", bottom=correct, color=WRONG, label="wrong")
         shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
         axis.set_xlabel("confidence")
         axis.set_ylabel("samples")
@@ -177,7 +170,7 @@ def draw_risk_coverage(
     with axis_at(target, (3.6, 2.7)) as axis:
         handles = []
         for k, curve in enumerate(curves):
-            coverage, risk, low, high = (_row(curve[key]) for key in CURVE[:4])
+            coverage, risk, low, high = (_array(curve[key]) for key in CURVE[:4])
             colour = SERIES[k % len(SERIES)]
             label = labels[k] if labels is not None else curve.get("label") or curve.get("score")
             axis.fill_between(coverage, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -210,12 +203,12 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
         'largest logit'
     """
     check_logits("the largest logit against confidence", logits)
-    points, centre = logits["points"], _row(logits["msp"])
-    msp, height, is_right = _row(points["msp"]), _row(points["max_logit"]), np.asarray(points["right"], dtype=bool)
+    points, centre = logits["points"], _array(logits["msp"])
+    msp, height, is_right = _array(points["msp"]), _array(points["max_logit"]), np.asarray(points["right"], dtype=bool)
     with axis_at(target, (3.4, 2.8)) as axis:
         for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
             axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
-            mean, spread = _row(logits[f"{word}_mean"]), np.nan_to_num(_row(logits[f"{word}_spread"]))
+            mean, spread = _array(logits[f"{word}_mean"]), np.nan_to_num(_array(logits[f"{word}_spread"]))
             is_known = np.isfinite(mean)
             x, m, s = centre[is_known], mean[is_known], spread[is_known]
             axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
@@ -227,6 +220,6 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
         set_title(axis, title)
 
 
-def _row(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
+def _array(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
     """A series as an array, with NaN where nothing is known."""
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -159,20 +159,20 @@ def _balance(axis: Axes, splits: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _histograms(axes: Sequence[Axes], splits: Mapping[str, Mapping[str, Any]]) -> None:
-    few = 10
+    most = 10
     for k, boxes in enumerate(splits.values()):
         colour, width = SERIES[k % len(SERIES)], 0.8 / len(splits)
         shift = (k - (len(splits) - 1) / 2) * width
-        per_image = np.zeros(few + 1)
+        per_image = np.zeros(most + 1)
         for number, images in boxes["images_by_number"].items():
-            per_image[min(int(number), few)] += images
-        axes[0].bar(np.arange(few + 1) + shift, per_image / max(per_image.sum(), 1), width, color=colour)
+            per_image[min(int(number), most)] += images
+        axes[0].bar(np.arange(most + 1) + shift, per_image / max(per_image.sum(), 1), width, color=colour)
         for axis, key in zip(axes[1:], ("area_histogram", "objectness_histogram"), strict=True):
             counts = np.asarray(boxes[key], dtype=float)
             edges = np.asarray(boxes["edges"])
             axis.stairs(counts / max(counts.sum(), 1), edges, color=colour, fill=False, linewidth=1.6)
         axes[2].axvline(boxes["mean_objectness"], color=colour, linestyle=":", linewidth=1.2)
-    axes[0].set_xticks(range(few + 1), [*map(str, range(few)), f"{few}+"])
+    axes[0].set_xticks(range(most + 1), [*map(str, range(most)), f"{most}+"])
     for axis, title, label in zip(
         axes,
         ("boxes per image", "area of boxes", "objectness of images"),

@@ -204,14 +204,8 @@ def draw_regulariser(
     axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
     axis.set_xlabel(f"regulariser, above {edges[-1]:g} in the last bin")
     axis.set_ylabel("samples")
-    axis.annotate(
-        f"0 for {100 * zero:.1f}%",
-        (edges[0], float(share[0])),
-        (14, 8),
-        textcoords="offset points",
-        fontsize=8,
-        color=WRONG,
-    )
+    corner = edges[0], float(share[0])
+    axis.annotate(f"0 for {100 * zero:.1f}%", corner, (14, 8), textcoords="offset points", fontsize=8, color=WRONG)
     set_title(axis, title)
 
 

@@ -121,13 +121,13 @@ def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP,
     Reference:
         SC, Fig. 9 (right) and 13.
     """
-    where = "the largest logit given the MSP"
+    subject = "the largest logit given the MSP"
     lines = (("right", RIGHT, "-"), ("wrong", WRONG, "--"))
     if not all(hasattr(bands, part) for part in ("msp", "right", "wrong")):
-        raise ValueError(f"{where} needs what max_logit_given_msp gives, got {type(bands).__name__}")
+        raise ValueError(f"{subject} needs what max_logit_given_msp gives, got {type(bands).__name__}")
     for word, _, _ in lines:
-        part = {"msp": bands.msp, **_series(f"{where}, {word},", getattr(bands, word), ("mean", "std"))}
-        check_series(f"{where}, {word},", part, ("msp", "mean", "std"))
+        part = {"msp": bands.msp, **_series(f"{subject}, {word},", getattr(bands, word), ("mean", "std"))}
+        check_series(f"{subject}, {word},", part, ("msp", "mean", "std"))
     with axis_at(target, (3.4, 2.8)) as axis:
         handles = []
         for word, colour, dash in lines:
@@ -229,17 +229,17 @@ def _at_coverage(name: str, result: ErrorsBySource, coverage: float | None) -> M
     return {key: float(part[key][at]) for key in keys}
 
 
-def _check_named(where: str, results: object) -> None:
+def _check_named(subject: str, results: object) -> None:
     """Check that there is something to draw, by name."""
     if not isinstance(results, Mapping) or not results:
         kind = "none" if isinstance(results, Mapping) else type(results).__name__
-        raise ValueError(f"{where} needs a mapping of at least one name to its numbers, got {kind}")
+        raise ValueError(f"{subject} needs a mapping of at least one name to its numbers, got {kind}")
 
 
-def _series(where: str, result: Any, keys: Sequence[str]) -> Part:
+def _series(subject: str, result: Any, keys: Sequence[str]) -> Part:
     """The series of a result by name, checked to be there and equally long."""
     part = {key: getattr(result, key) for key in keys if hasattr(result, key)}
-    check_series(where, part, keys)
+    check_series(subject, part, keys)
     return part
 
 

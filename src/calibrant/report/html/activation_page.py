@@ -65,10 +65,10 @@ def _headline(document: Part) -> str:
         return ""
     best = max(measured, key=lambda method: method["inside"]["value"])
     headline = f"{percent(best['inside']['value'])} of the maps of {name(best['name'])} lies on the objects"
-    others = [f"{name(m['name'])}: {percent(m['inside']['value'])}" for m in measured if m is not best]
-    rest = f"{'; '.join(others)}. " if others else ""
+    other_runs = [f"{name(m['name'])}: {percent(m['inside']['value'])}" for m in measured if m is not best]
+    comparison = f"{'; '.join(other_runs)}. " if other_runs else ""
     text = (
-        f"{rest}The boxes of the objects fill {percent(document['area'])} of these {count(document['measured'])} "
+        f"{comparison}The boxes of the objects fill {percent(document['area'])} of these {count(document['measured'])} "
         "images: an even map would have as much inside."
     )
     return verdict_box("info", "Mean share of the map", headline, f"<p>{text}</p>")
@@ -89,9 +89,9 @@ def _maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> ReportSection:
 
 def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
     words = f"{name(row['label'])}{', its objects covered' if row['context'] else ''}"
-    first = f"{escape(row['label'])}, image {escape(row['id'])}"
+    image_label = f"{escape(row['label'])}, image {escape(row['id'])}"
     items = (
-        f'<li><figure><div class="named">Picture</div>{_picture(cells[0], first)}'
+        f'<li><figure><div class="named">Picture</div>{_picture(cells[0], image_label)}'
         f"<figcaption>{name(row['id'])}</figcaption></figure></li>"
     )
     names = [method["name"] for method in document["methods"]]
@@ -100,7 +100,7 @@ def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
         share = quantity(method["inside"], "share")
         inside = "" if share == DASH else f'<p class="inside">{share} inside the boxes</p>'
         title = f"{key(coloured(names.index(method['name'])))}{clipped(method['name'])}"
-        picture = _picture(cell, f"Map of {escape(method['name'])}, {first}")
+        picture = _picture(cell, f"Map of {escape(method['name'])}, {image_label}")
         items += (
             f'<li><figure><div class="named">{title}</div>{picture}'
             f'<figcaption><ol class="top">{top}</ol>{inside}</figcaption></figure></li>'
@@ -156,11 +156,11 @@ def _differences(document: Part) -> ReportSection | None:
     level = f"{round_percent(document['level'])} interval"
     body = ""
     for pair in document["differences"]:
-        both = [values[pair["first"]], values[pair["second"]]]
+        shares = [values[pair["first"]], values[pair["second"]]]
         body += (
             f'<tr><th scope="row">{name(pair["second"])} against {name(pair["first"])}</th>'
-            f"{numeric('Difference', difference(pair['value'], 'share', both))}"
-            f"{numeric(level, difference_span(pair['low'], pair['high'], 'share', both) or DASH)}"
+            f"{numeric('Difference', difference(pair['value'], 'share', shares))}"
+            f"{numeric(level, difference_span(pair['low'], pair['high'], 'share', shares) or DASH)}"
             f"{numeric('Images', count(pair['images']))}</tr>"
         )
     lede = '<p class="lede">Mean differences on the same images, in percentage points (pp).</p>'

@@ -59,12 +59,12 @@ def _level(part: Part) -> str:
 
 
 def _verdict(document: Part, models: Sequence[Part]) -> str:
-    verdict, is_several, first = document["verdict"], len(models) > 1, str(models[0]["name"])
+    verdict, is_several, first_name = document["verdict"], len(models) > 1, str(models[0]["name"])
     headline = str(verdict.get("headline") or "No verdict.")
     text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
     # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
-    is_unnamed = is_several and first not in headline
-    whose = f'<span class="whose">{_key(0)}{tables.clipped(first)}</span>' if is_unnamed else ""
+    is_unnamed = is_several and first_name not in headline
+    whose = f'<span class="whose">{_key(0)}{tables.clipped(first_name)}</span>' if is_unnamed else ""
     level = _level(verdict)
     files = "".join(_file(model, _key(k) if is_several else "") for k, model in enumerate(models))
     return verdict_box(level, _LEVELS[level], escape(headline), text, whose) + f'<ul class="files">{files}</ul>'
@@ -292,9 +292,9 @@ def _logits(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("logits", "Largest logit against confidence", "Logits", body)
 
 
-def _gap_lede(rows: Sequence[Part], right: str) -> str:
+def _gap_lede(rows: Sequence[Part], words: str) -> str:
     marked = " Marked rows were flagged by the audit." if any(row.get("flag") for row in rows) else ""
-    text = f"Gap is confidence minus {right} in percentage points (pp), with its interval; above 0 is overconfident."
+    text = f"Gap is confidence minus {words} in percentage points (pp), with its interval; above 0 is overconfident."
     return f'<p class="lede">{text}{marked}</p>{charts.bar_legend("all gaps and limits of the table")}'
 
 

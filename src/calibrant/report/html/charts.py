@@ -124,20 +124,20 @@ class _Bin:
 
 def histogram(ident: str, part: Part, name: str, unit: str) -> str:
     """How often each confidence occurs, right and wrong stacked."""
-    edges, right, wrong = part["edges"], part["right"], part["wrong"]
-    most = max([r + w for r, w in zip(right, wrong, strict=True)] + [1])
+    edges, correct, errors = part["edges"], part["right"], part["wrong"]
+    most = max([r + w for r, w in zip(correct, errors, strict=True)] + [1])
     x = (min(0.0, edges[0]), max(1.0, edges[-1]))
     plot = Plot(400, 320, x, (0, most * 1.05))
     plot.axes("confidence", unit, round_percent, lambda v: short_count(round(v)) if v == round(v) else "")
-    inset = min(0.5, (plot.at_x(1) - plot.at_x(0)) / max(1, len(right)) / 8) / (plot.at_x(1) - plot.at_x(0))
-    for low, high, r, w in zip(edges, edges[1:], right, wrong, strict=False):
-        where = (low + inset, high - inset)
+    inset = min(0.5, (plot.at_x(1) - plot.at_x(0)) / max(1, len(correct)) / 8) / (plot.at_x(1) - plot.at_x(0))
+    for low, high, r, w in zip(edges, edges[1:], correct, errors, strict=False):
+        x_range = (low + inset, high - inset)
         tip = f"confidence {percent(low)} to {percent(high)}: {count(r)} right, {count(w)} wrong"
         if r:
-            plot.add(plot.box("right", where, (0, r), tip))
+            plot.add(plot.box("right", x_range, (0, r), tip))
         if w:
-            plot.add(plot.box("wrong", where, (r, r + w), tip))
-    text = f"Right and wrong predictions, stacked, in {len(right)} bins of confidence; the fullest holds {count(most)}."
+            plot.add(plot.box("wrong", x_range, (r, r + w), tip))
+    text = f"Right and wrong predictions, stacked, in {len(correct)} bins of confidence; the largest has {count(most)}."
     return plot.render(ident, f"Histogram of the confidence of {isolated(name)}", text)
 
 
@@ -147,15 +147,15 @@ def object_sizes(ident: str, part: Part, name: str, unit: str) -> str:
     plot.axes("share that the object covers", "mean confidence", round_percent, round_percent)
     points: list[Point] = []
     keys = ("low", "high", "count", "objectness", "confidence", "accuracy")
-    for low, high, n, size, sure, right in zip(*(part[k] for k in keys), strict=True):
-        if not n or finite(sure) is None:
+    for low, high, n, size, confidence, accuracy in zip(*(part[k] for k in keys), strict=True):
+        if not n or finite(confidence) is None:
             continue
         tip = (
-            f"objects of {percent(low)} to {percent(high)}: mean confidence {percent(sure)}, accuracy "
-            f"{percent(right)}, {count(n)} {unit}"
+            f"objects of {percent(low)} to {percent(high)}: mean confidence {percent(confidence)}, accuracy "
+            f"{percent(accuracy)}, {count(n)} {unit}"
         )
-        plot.add(plot.box("bar", (low + 0.005, high - 0.005), (0, right), tip))
-        points.append((size, sure))
+        plot.add(plot.box("bar", (low + 0.005, high - 0.005), (0, accuracy), tip))
+        points.append((size, confidence))
     plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
     plot.add(f'<path class="mean right" d="{plot.path(points)}"/>')
     plot.add(
@@ -181,13 +181,13 @@ def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
     plot = Plot(400, 360, (0, 1), (low - pad, high + pad))
     plot.axes("confidence", "largest logit", round_percent, lambda v: f"{v:g}".replace("-", MINUS))
     for word in ("right", "wrong"):
-        chosen = [
+        pairs = [
             (x, float(y))
             for x, y, r in zip(points["msp"], points["max_logit"], points["right"], strict=True)
             if bool(r) == (word == "right") and finite(y) is not None
         ]
         # A stroke of no length with round ends is a dot: one path for them all.
-        dots = "".join(f"M{short(plot.at_x(x))} {short(plot.at_y(y))}h0" for x, y in chosen)
+        dots = "".join(f"M{short(plot.at_x(x))} {short(plot.at_y(y))}h0" for x, y in pairs)
         plot.add(f'<path class="dots {word}" d="{dots}"/>')
     for word, band in bands.items():
         if band:

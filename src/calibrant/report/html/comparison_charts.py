@@ -113,8 +113,8 @@ def label_of(metric: str) -> str:
 
 def _split(metric: str) -> tuple[str, str]:
     """The set that a name of the training's log begins with, and the metric."""
-    first, _, rest = metric.partition("_")
-    return (first, rest) if first in _SETS and rest else ("", metric)
+    prefix, _, key = metric.partition("_")
+    return (prefix, key) if prefix in _SETS and key else ("", metric)
 
 
 def numbers_of(values: Iterable[Any]) -> list[float]:

@@ -70,7 +70,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         >>> "Accuracy against ECE" in path.read_text(encoding="utf-8")
         True
     """
-    content = _checked(document)
+    content = _check_document(document)
     pictures = ("reliability", "curves", "scatter", "ablation", "training")
     parts = [part for key in pictures for part in content[key]]
     methods = {str(part["name"]): str(part["method"]) for part in parts if part.get("method")}
@@ -88,24 +88,24 @@ def write_comparison(path: str | Path, document: Part) -> None:
     )
 
 
-def _checked(document: Part) -> dict[str, Any]:
+def _check_document(document: Part) -> dict[str, Any]:
     """The document, checked, with every list in it and without what cannot be drawn."""
     check_format("a comparison", document, "calibrant.comparison")
     lists = {key: list(document.get(key) or ()) for key in (*_NEEDED, "lead", "facts", "files", "commands")}
     for key, needed in _NEEDED.items():
         for k, part in enumerate(lists[key]):
-            if missing := [n for n in needed if n not in part]:
-                raise ValueError(f"entry {k + 1} of {key!r} needs {', '.join(needed)}, and {missing[0]!r} is missing")
+            if absent := [n for n in needed if n not in part]:
+                raise ValueError(f"entry {k + 1} of {key!r} needs {', '.join(needed)}, and {absent[0]!r} is missing")
     for part in lists["reliability"]:
-        check_series(_where("reliability", part), part["bins"], RELIABILITY)
+        check_series(_subject("reliability", part), part["bins"], RELIABILITY)
     for part in lists["curves"]:
-        check_series(_where("curve", part), part, ("coverage", "risk"))
+        check_series(_subject("curve", part), part, ("coverage", "risk"))
     for part in lists["training"]:
-        check_series(_where("training", part), part, ("epochs", "mean", *(k for k in ("low", "high") if part.get(k))))
+        check_series(_subject("training", part), part, ("epochs", "mean", *(k for k in ("low", "high") if part.get(k))))
     for key, width in (("scatter", 2), ("ablation", 4)):
         for part in lists[key]:
             if odd := [p for p in part["points"] if len(p) != width]:
-                raise ValueError(f"{_where(key, part)} needs points of {width} numbers, got {len(odd[0])}")
+                raise ValueError(f"{_subject(key, part)} needs points of {width} numbers, got {len(odd[0])}")
     lists["curves"] = [c for c in lists["curves"] if plots.numbers_of(c["risk"])]
     lists["training"] = [t for t in lists["training"] if t["epochs"] and plots.numbers_of(t["mean"])]
     lists["scatter"] = [g for g in lists["scatter"] if plots.finite_points(g["points"])]
@@ -113,7 +113,7 @@ def _checked(document: Part) -> dict[str, Any]:
     return dict(document) | lists
 
 
-def _where(word: str, part: Part) -> str:
+def _subject(word: str, part: Part) -> str:
     return f"the comparison, {word} of {str(part['name'])[:80]!r},"
 
 
@@ -204,8 +204,8 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | No
         "diagonal. The numbers below a diagram are means over seeds, as in the tables.</p>"
         f"{charts.RELIABILITY_LEGEND}</div>"
     )
-    many = " many" if len(document["reliability"]) > WIDE else ""
-    body = f'{caption}<div class="multiples{many}">{figures}</div>'
+    density = " many" if len(document["reliability"]) > WIDE else ""
+    body = f'{caption}<div class="multiples{density}">{figures}</div>'
     return ReportSection("reliability", "Confidence against accuracy", "Reliability", body) if figures else None
 
 

@@ -54,8 +54,8 @@ def _class_bars(
     plot.axes(quantity, "", tick, lambda _: "")
     thick = 0.8 / len(values)
     for row, label in enumerate(reversed(classes)):
-        shown = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
-        plot.add(words("tick end", plot.margin[0] - 7, plot.at_y(row + 0.5) + 4, isolated(shown)))
+        short_label = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+        plot.add(words("tick end", plot.margin[0] - 7, plot.at_y(row + 0.5) + 4, isolated(short_label)))
         for k, (split, numbers) in enumerate(values.items()):
             value, at = numbers.get(label, 0), row + 0.9 - k * thick
             tip = f"{isolated(label)}, {isolated(split)}: {_describe(value, quantity)}"
@@ -149,8 +149,8 @@ def framed_picture(cell: Cell, colours: Mapping[str, str], label: str) -> str:
 
 
 def _frame(x1: float, y1: float, x2: float, y2: float, kind: str, line: float) -> str:
-    where = f'x="{short(x1)}" y="{short(y1)}" width="{short(x2 - x1)}" height="{short(y2 - y1)}"'
-    return f'<rect class="{kind}" {where} stroke-width="{short(max(line, 0.1))}"/>'
+    geometry = f'x="{short(x1)}" y="{short(y1)}" width="{short(x2 - x1)}" height="{short(y2 - y1)}"'
+    return f'<rect class="{kind}" {geometry} stroke-width="{short(max(line, 0.1))}"/>'
 
 
 def _data_address(cell: Cell) -> str:

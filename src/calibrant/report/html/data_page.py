@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from calibrant.report.figures.data import Cell
 
 PAGE = "index.html"
-#: Tells a page of ours from a stranger's.
+#: Identifies a page that `write_data_page` wrote.
 GENERATOR = "calibrant data inspect"
 #: Places that a finding lists.
 _PLACES = 10
@@ -87,7 +87,7 @@ def write_data_page(folder: Path, document: Part, sheets: Mapping[str, ContactSh
         for figure in figures.values():
             with written_aside(folder / figure.name) as aside:
                 shutil.copyfile(figure, aside)
-    return {"page": str(folder / PAGE)} | {what: str(folder / figure.name) for what, figure in figures.items()}
+    return {"page": str(folder / PAGE)} | {title: str(folder / figure.name) for title, figure in figures.items()}
 
 
 def _write(path: Path, document: Part, sheets: Mapping[str, ContactSheet]) -> None:
@@ -113,16 +113,16 @@ def _headline(document: Part) -> str:
 def _findings(document: Part) -> ReportSection:
     items = "".join(
         f'<li class="{level}">{level_line(level, word)}'
-        f'<p class="title">{escape(what)}: {count(times)}</p><p>{", ".join(map(name, splits))}</p>'
-        f'<p class="evidence">{", ".join(map(name, where[:_PLACES]))}{", ..." * (times > _PLACES)}</p></li>'
-        for (level, word, what, times, where), splits in _merged(document).items()
+        f'<p class="title">{escape(issue)}: {count(times)}</p><p>{", ".join(map(name, splits))}</p>'
+        f'<p class="evidence">{", ".join(map(name, places[:_PLACES]))}{", ..." * (times > _PLACES)}</p></li>'
+        for (level, word, issue, times, places), splits in _merge_findings(document).items()
     )
     lede = '<p class="lede">Skipped samples are not in the data set; odd ones are.</p>'
     body = f'{lede}<ul class="findings">{items}</ul>' if items else '<p class="lede">Nothing stands out.</p>'
     return ReportSection("findings", "What stands out", "Findings", body)
 
 
-def _merged(document: Part) -> dict[tuple[str, str, str, int, tuple[str, ...]], list[str]]:
+def _merge_findings(document: Part) -> dict[tuple[str, str, str, int, tuple[str, ...]], list[str]]:
     """Findings and the splits they are about: one about all of a data set is said once."""
     splits: dict[tuple[str, str, str, int, tuple[str, ...]], list[str]] = {}
     sources = [(split, facts[kind], level, word) for split, facts in document["splits"].items()
@@ -203,8 +203,8 @@ def _boxes(document: Part) -> ReportSection | None:
         (charts.histograms("objectness", boxes, "objectness_histogram", "share of images"),
          "Objectness: how much of an image all its objects fill"),
     )  # fmt: skip
-    drawn = "".join(f"<figure>{figure}<figcaption>{caption}</figcaption></figure>" for figure, caption in figures)
-    body = f'{_legend(list(boxes))}<div class="multiples">{drawn}</div>{_box_numbers(boxes)}'
+    html = "".join(f"<figure>{figure}<figcaption>{caption}</figcaption></figure>" for figure, caption in figures)
+    body = f'{_legend(list(boxes))}<div class="multiples">{html}</div>{_box_numbers(boxes)}'
     return ReportSection("boxes", "Boxes and objectness", "Boxes", body)
 
 

@@ -22,7 +22,7 @@ from calibrant.report.text import escape, percent
 
 
 def write_demonstration(path: str | Path, document: Part) -> None:
-    """Write the page of the demonstration; it draws the document of `calibrant.experiments.demonstrate`."""
+    """Write the page of the demonstration; it draws the document of `calibrant.experiments.run_demo`."""
     sections = [section(document) for section in (_cards, _reliability, _pictures, _own_file, _facts, _reproduce)]
     write_report(
         path, sections, title=document["title"], kind="Calibrant demonstration", created=document["created"],
@@ -61,10 +61,10 @@ def _reliability(document: Part) -> ReportSection:
 
 
 def _pictures(document: Part) -> ReportSection:
-    shown = [f"first {len(document[key])} that it {verb}" for key, verb in
+    choices = [f"first {len(document[key])} that it {verb}" for key, verb in
              (("answered", "answers"), ("declined", "declines")) if document[key]]  # fmt: skip
     lede = (
-        f'<p class="lede">Of the samples of the test set the {", and the ".join(shown)}: not chosen. Below each '
+        f'<p class="lede">Of the samples of the test set the {", and the ".join(choices)}: not chosen. Below each '
         "picture is what it says and how sure it is after the repair; where it is wrong, what is true.</p>"
     )
     rows = _row("Answered", document["answered"]) + _row("Declined", document["declined"])

@@ -62,13 +62,13 @@ def all_series(models: Sequence[Part]) -> list[Series]:
     return series
 
 
-def _chart(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: str) -> str:
+def _chart(ident: str, series: Sequence[Series], selection: tuple[int, int], unit: str) -> str:
     """All curves on one axis, the interval of the chosen one, and a marker that the page's script moves."""
     plot = Plot(640, 400, (0, 1), (0, risk_top([s.curve for s in series])), margin=(66, 16, 14, 50))
     plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     bands, lines = [], []
     for k, s in enumerate(series):
-        on = " on" if k == chosen[0] else ""
+        on = " on" if k == selection[0] else ""
         points = _points(s.curve["coverage"], s.curve["risk"])
         low, high = (_points(s.curve["coverage"], s.curve[f"risk_{end}"]) for end in ("low", "high"))
         if low and high:
@@ -76,8 +76,8 @@ def _chart(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: 
             bands.append(f'<path class="band {s.look}{on}" data-k="{k}" d="{shape}"/>')
         lines.append(f'<path class="curve {s.look}{on}" data-k="{k}" d="{plot.path(points)}"/>')
     plot.add(plot.clipped(*bands, *lines))
-    curve = series[chosen[0]].curve
-    x, y = plot.at_x(curve["coverage"][chosen[1]]), plot.at_y(min(plot.y[1], finite(curve["risk"][chosen[1]]) or 0.0))
+    curve, point = series[selection[0]].curve, selection[1]
+    x, y = plot.at_x(curve["coverage"][point]), plot.at_y(min(plot.y[1], finite(curve["risk"][point]) or 0.0))
     left, right, top, bottom = (short(v) for v in plot.margin)
     foot = short(plot.height - plot.margin[3])
     plot.add(
@@ -94,7 +94,7 @@ def _chart(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: 
 
 def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     """The figure with its controls; hidden controls are for the script to show."""
-    chosen = (0, nearest(series[0].curve["coverage"], OPENING))
+    selection = (0, nearest(series[0].curve["coverage"], OPENING))
     legend = "".join(f"<li>{_swatch(s)}<span>{escape(s.label)}</span></li>" for s in series)
     shade = "the shade is the " + ("" if finite(level) is None else f"{round_percent(level)} ") + "interval"
     thinned = " The page keeps some points of each curve, and finds only those." * (not all(map(_is_complete, series)))
@@ -105,12 +105,12 @@ def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     )
     return (
         f'<figure class="explorer" id="explorer"><ul class="legend curves">{legend}</ul><div class="stage"><div>'
-        f"{_chart('risk-chart', series, chosen, unit)}{_slider(series, chosen)}</div><div>"
-        f"{_finder(series, chosen)}{_reading(series[chosen[0]], chosen[1])}"
+        f"{_chart('risk-chart', series, selection, unit)}{_slider(series, selection)}</div><div>"
+        f"{_finder(series, selection)}{_reading(series[selection[0]], selection[1])}"
         '<p class="status" id="rc-status" role="status"></p></div></div>'
         f"<figcaption>{caption}</figcaption></figure>"
         f"{_table(series)}"
-        f'<script type="application/json" id="rc-data">{embedded(_data(series, chosen))}</script>'
+        f'<script type="application/json" id="rc-data">{embedded(_data(series, selection))}</script>'
     )
 
 
@@ -124,17 +124,17 @@ def nearest(values: Sequence[float], target: float) -> int:
     return min(range(len(values)), key=lambda i: abs(values[i] - target))
 
 
-def _slider(series: Sequence[Series], chosen: tuple[int, int]) -> str:
-    last = len(series[chosen[0]].curve["coverage"]) - 1
+def _slider(series: Sequence[Series], selection: tuple[int, int]) -> str:
+    end = len(series[selection[0]].curve["coverage"]) - 1
     return (
         '<div class="controls slide" hidden><label for="rc-slider">Move along the curve</label>'
-        f'<input type="range" id="rc-slider" min="0" max="{last}" step="1" value="{chosen[1]}"></div>'
+        f'<input type="range" id="rc-slider" min="0" max="{end}" step="1" value="{selection[1]}"></div>'
     )
 
 
-def _finder(series: Sequence[Series], chosen: tuple[int, int]) -> str:
+def _finder(series: Sequence[Series], selection: tuple[int, int]) -> str:
     options = "".join(
-        f'<option value="{k}"{" selected" if k == chosen[0] else ""}>{escape(s.label)}</option>'
+        f'<option value="{k}"{" selected" if k == selection[0] else ""}>{escape(s.label)}</option>'
         for k, s in enumerate(series)
     )
     choice = f'<div class="field"><label for="rc-curve">Curve</label><select id="rc-curve">{options}</select></div>'
@@ -200,7 +200,7 @@ def _risk_at(curve: Part, coverage: float) -> str:
     return DASH if i is None or curve["coverage"][i] - coverage > NEAR else percent(curve["risk"][i])
 
 
-def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
+def _data(series: Sequence[Series], selection: tuple[int, int]) -> dict[str, Any]:
     """The curves for the script. What it searches in is exact; limits have nine digits, more than are shown."""
 
     def shares(values: Sequence[float | None]) -> list[float | None]:
@@ -220,7 +220,7 @@ def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
         }
         for s in series
     ]
-    return {"chosen": list(chosen), "curves": curves}
+    return {"chosen": list(selection), "curves": curves}
 
 
 def _points(xs: Sequence[float], ys: Sequence[float | None]) -> list[Point]:

@@ -86,13 +86,13 @@ def write_report(
     """
     entries, in_names = collect_abbreviations(methods), bool(methods)
     top = mark_abbreviations(top, entries, in_names=in_names)
-    written = [section for section in sections if section is not None]
-    marked = [mark_abbreviations(_section(section), entries, in_names=in_names) for section in written]
+    present = [section for section in sections if section is not None]
+    marked = [mark_abbreviations(_section(section), entries, in_names=in_names) for section in present]
     if methods and (explained := explain_abbreviations("".join([top, *marked]), entries)):
         glossary = ReportSection("names", "What the names mean", "Names", terms("terms", explained))
-        written.insert(-1, glossary)
+        present.insert(-1, glossary)
         marked.insert(-1, _section(glossary))
-    contents = "".join(f'<li><a href="#{section.ident}">{escape(section.short)}</a></li>' for section in written)
+    contents = "".join(f'<li><a href="#{section.ident}">{escape(section.short)}</a></li>' for section in present)
     body = "".join(marked)
     script = asset("report.js")
     origin = " · ".join(escape(text) for text in (kind, created) if text)
@@ -168,7 +168,7 @@ def columns(*items: str) -> str:
 class Abbreviation(NamedTuple):
     """How an abbreviation is written, what it stands for, and a line that explains it."""
 
-    written: str
+    spelling: str
     title: str
     explained: str
 
@@ -179,7 +179,7 @@ def collect_abbreviations(methods: Mapping[str, str] | None = None) -> dict[str,
     A metric is written as its label, also where the text has the name of its function; methods stay as they are.
 
     Example:
-        >>> collect_abbreviations()["e_aurc"].written
+        >>> collect_abbreviations()["e_aurc"].spelling
         'E-AURC'
         >>> collect_abbreviations({"ls": "Label smoothing"})["ls"].title
         'Label smoothing'
@@ -216,9 +216,9 @@ def mark_abbreviations(html: str, entries: Mapping[str, Abbreviation], *, in_nam
     def mark(match: re.Match[str]) -> str:
         entry = entries[match[0].lower()]
         if not depth["alone"] and entry.title in marked:
-            return entry.written or match[0]
+            return entry.spelling or match[0]
         marked.add(entry.title)
-        return f'<abbr title="{escape(entry.title)}">{entry.written or match[0]}</abbr>'
+        return f'<abbr title="{escape(entry.title)}">{entry.spelling or match[0]}</abbr>'
 
     parts = _TAG.split(html)
     for k, part in enumerate(parts):
@@ -236,7 +236,7 @@ def explain_abbreviations(html: str, entries: Mapping[str, Abbreviation]) -> lis
     """The abbreviations that a page marks, and a line on each, in the order of the entries."""
     titles = set(re.findall(r'<abbr title="([^"]*)">', html))
     by_title = {
-        entry.title: (entry.written or key, entry.explained)
+        entry.title: (entry.spelling or key, entry.explained)
         for key, entry in entries.items()
         if escape(entry.title) in titles
     }

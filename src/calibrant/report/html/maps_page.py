@@ -137,11 +137,11 @@ def _figure(pixels: Pixels, title: str, text: str) -> str:
     )
 
 
-def _ramp(ramp: Sequence[str], low: str, high: str, what: str) -> str:
+def _ramp(ramp: Sequence[str], low: str, high: str, caption: str) -> str:
     return (
         f'<p class="ramp"><span>{escape(low)}</span>'
         f'<span class="colours" style="background:linear-gradient(90deg,{",".join(ramp)})"></span>'
-        f"<span>{escape(high)}</span> <span>{escape(what)}</span></p>"
+        f"<span>{escape(high)}</span> <span>{escape(caption)}</span></p>"
     )
 
 

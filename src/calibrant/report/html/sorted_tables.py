@@ -51,10 +51,10 @@ def sortable(
         f'<input type="search" id="{ident}-find" autocomplete="off" spellcheck="false">'
     )
     words = f"{'Show all' if total in (None, len(rows)) else 'Show the first'} {count(len(rows))}"
-    whole = "" if total is None else f' data-total="{total}"'
+    total_attribute = "" if total is None else f' data-total="{total}"'
     return (
         f'<div class="tools" hidden data-table="{ident}" data-shown="{shown}" '
-        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}"{whole}>'
+        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}"{total_attribute}>'
         f'{search if searchable else ""}<button type="button" aria-controls="{ident}">{words}</button>'
         f'<p class="status" role="status"></p></div>{framed_table}'
     )
@@ -63,12 +63,12 @@ def sortable(
 def _row(cells: Sequence[SortedCell], flagged: bool, columns: Sequence[tuple[str, str]]) -> str:
     mark = f'<span class="mark">{icon("flag")}<span class="unseen">flagged: </span></span>' if flagged else ""
     title = f'<div class="named">{mark}{cells[0].html}</div>' if flagged else cells[0].html
-    first = f'<th scope="row"{cells[0].attribute}>{title}</th>'
-    rest = "".join(
+    head_cell = f'<th scope="row"{cells[0].attribute}>{title}</th>'
+    further_cells = "".join(
         f"<td{' class=num' if kind == 'num' else ''}{cell.attribute}{labelled(head)}>{cell.html}</td>"
         for cell, (head, kind) in zip(cells[1:], columns[1:], strict=True)
     )
-    return f"<tr{' class=flag' if flagged else ''}>{first}{rest}</tr>"
+    return f"<tr{' class=flag' if flagged else ''}>{head_cell}{further_cells}</tr>"
 
 
 def _order(row: Part) -> tuple[bool, bool, float]:
@@ -95,8 +95,8 @@ def population(
         cells.append(SortedCell(count(r.get("count")), finite(r.get("count"))))
         cells += [SortedCell(percent(r.get(k)), finite(r.get(k))) for k in shares]
         entries.append((cells, bool(r.get("flag"))))
-    first = "Flagged first, then those" if any(flag for _, flag in entries) else "Those first"
-    order = f"{first} whose gap is most surely not 0: by the limit of its interval nearest 0."
+    start = "Flagged first, then those" if any(flag for _, flag in entries) else "Those first"
+    order = f"{start} whose gap is most surely not 0: by the limit of its interval nearest 0."
     # The gap comes first: on a phone the rest may have to be scrolled to.
     columns = [(head, "text"), *((word, "num") for word in ("Gap", unit.capitalize(), *shares.values()))]
     return sortable(ident, f"{caption}{'. ' if caption else ''}{order}", columns, entries, noun=noun)

@@ -77,8 +77,8 @@ class Plot:
         """A rectangle between two values of each axis."""
         x0, x1 = sorted((self.at_x(x[0]), self.at_x(x[1])))
         y0, y1 = sorted((self.at_y(y[0]), self.at_y(y[1])))
-        where = f'x="{short(x0)}" y="{short(y0)}" width="{short(x1 - x0)}" height="{short(y1 - y0)}"'
-        return f'<rect class="{kind}" {where}>{title(tip)}</rect>' if tip else f'<rect class="{kind}" {where}/>'
+        geometry = f'x="{short(x0)}" y="{short(y0)}" width="{short(x1 - x0)}" height="{short(y1 - y0)}"'
+        return f'<rect class="{kind}" {geometry}>{title(tip)}</rect>' if tip else f'<rect class="{kind}" {geometry}/>'
 
     def path(self, points: Sequence[Point]) -> str:
         """Path data through the points; points that make no visible difference are left out."""
@@ -113,9 +113,9 @@ def thinned(points: Sequence[Point], tolerance: float) -> list[Point]:
     keep = {0, len(points) - 1} if points else set()
     pending = [(0, len(points) - 1)] if len(points) > 2 else []
     while pending:
-        first, last = pending.pop()
-        (x0, y0), (x1, y1) = points[first], points[last]
-        dx, dy, between = x1 - x0, y1 - y0, points[first + 1 : last]
+        start, end = pending.pop()
+        (x0, y0), (x1, y1) = points[start], points[end]
+        dx, dy, between = x1 - x0, y1 - y0, points[start + 1 : end]
         length = math.hypot(dx, dy)
         if length:
             offsets = [abs(dx * (y - y0) - dy * (x - x0)) / length for x, y in between]
@@ -123,9 +123,9 @@ def thinned(points: Sequence[Point], tolerance: float) -> list[Point]:
             offsets = [math.hypot(x - x0, y - y0) for x, y in between]
         farthest = max(offsets, default=0.0)
         if farthest > tolerance:
-            at = first + 1 + offsets.index(farthest)
+            at = start + 1 + offsets.index(farthest)
             keep.add(at)
-            pending += [(first, at), (at, last)]
+            pending += [(start, at), (at, end)]
     return [points[k] for k in sorted(keep)]
 
 
@@ -154,8 +154,8 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
     raw = (high - low) / max(1, about)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+    lowest = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(lowest, math.floor(high / step + 1e-9) + 1)]
 
 
 def icon(kind: str) -> str:

@@ -201,8 +201,8 @@ def outcome(part: Part) -> str:
         titles = ("Samples", "Answered", "Wrong answers", "Promised at most")
         body = ""
         for g in part["groups"]:
-            wrong = valued(g["wrong"], g.get("low"), g.get("high"), "share")
-            texts = (count(g["samples"]), percent(g["answered"]), wrong, allowed(g.get("promised")))
+            errors = valued(g["wrong"], g.get("low"), g.get("high"), "share")
+            texts = (count(g["samples"]), percent(g["answered"]), errors, allowed(g.get("promised")))
             note = f'<span class="note">{escape(g.get("note") or "")}</span>'
             body += f'<tr><th scope="row">{clipped(g["name"])}{note}</th>{"".join(map(numeric, titles, texts))}</tr>'
         column = escape(part.get("column") or "Group")
@@ -297,8 +297,8 @@ def prediction_sets(part: Part) -> str:
         for row in rows:
             texts = (count(row["samples"]), valued(row["value"], row.get("low"), row.get("high"), "share"))
             body += f'<tr><th scope="row">{clipped(row["name"])}</th>{"".join(map(numeric, titles, texts))}</tr>'
-        few = "" if len(rows) == len(part["classes"]) else f", the {len(rows)} lowest of {len(part['classes'])}"
-        sets += table("stack outcome", f"By class{few}", heads("Class") + heads(*titles, numbers=True), body)
+        extent = "" if len(rows) == len(part["classes"]) else f", the {len(rows)} lowest of {len(part['classes'])}"
+        sets += table("stack outcome", f"By class{extent}", heads("Class") + heads(*titles, numbers=True), body)
     return f'<div class="outcome">{sets}</div>'
 
 

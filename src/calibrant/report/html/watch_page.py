@@ -126,11 +126,8 @@ def _groups(document: Part) -> ReportSection | None:
     titles, body = ("Labelled answers", "Wrong", "At all times"), ""
     for part in document["groups"]:
         since = part["test"]["alarm_since"] if part["test"] else None
-        cells = [
-            count(part["answers"]),
-            percent(part["value"]),
-            span(part["low"], part["high"], "share", part["value"]),
-        ]
+        limits = span(part["low"], part["high"], "share", part["value"])
+        cells = [count(part["answers"]), percent(part["value"]), limits]
         verdict = verdict_cell("Alarm", "worse" if since else "", "poor" if since else "", f"since {since}")
         row = "".join(map(numeric, titles, cells))
         body += f'<tr><th scope="row">{clipped(part["group"])}</th>{row}{verdict}</tr>'
@@ -168,8 +165,8 @@ def _sizes(document: Part, tests: Sequence[Part]) -> str:
     for test in tests:
         size = document["total_variation"].get(test["name"])
         if test["name"] == "coverage":
-            last = next(row["coverage"] for row in reversed(document["batches"]) if not row["labels_only"])
-            size = {"value": abs(last - document["reference_coverage"]["value"])}
+            coverage = next(row["coverage"] for row in reversed(document["batches"]) if not row["labels_only"])
+            size = {"value": abs(coverage - document["reference_coverage"]["value"])}
         ends = span(size.get("low"), size.get("high"), "share", size["value"]) if size else ""
         cells = [percent(size["value"]) if size else DASH, ends or DASH]
         since = test["alarm_since"]
@@ -244,10 +241,10 @@ def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> 
         tip = f"{plain(part['batch'])}: {percent(rate)} of {count(part['answers'])} answers wrong"
         marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
     plot.add(plot.clipped(*marks))
-    last = arrivals[-1]
+    latest = arrivals[-1]
     text = (
-        f"After {len(arrivals)} arrivals of labels {percent(last['value'])} of answers are wrong, with limits from "
-        f"{percent(last['low'])} to {percent(last['high'])}"
+        f"After {len(arrivals)} arrivals of labels {percent(latest['value'])} of answers are wrong, with limits from "
+        f"{percent(latest['low'])} to {percent(latest['high'])}"
         + ("." if promised is None else f"; at most {allowed(promised)} is promised.")
     )
     return plot.render(ident, "Wrong answers over time", text)
