@@ -155,7 +155,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return answers
 
     def predict_proba(self, X: Any) -> Doubles:
-        """The calibrated probabilities ``[N, C]``, of samples that are not answered too."""
+        """The calibrated probabilities ``[N, C]``, also of samples that are not answered."""
         values = np.asarray(self._values(X), np.float64)
         check_finite(values)
         return decision_formula(self.policy_, NumpyOps(), values).probabilities
@@ -174,7 +174,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
     def export(self, path: str | Path, X: Any) -> Exported:
         """Write classifier, calibration and decision as one ONNX graph; see `calibrant.export.export_onnx`.
 
-        The label that the graph gives is the position in ``classes_``, beside it is whether to answer. Needs skl2onnx,
+        The graph gives the position of the class in ``classes_``, and whether to answer. It needs skl2onnx,
         and a classifier with ``predict_proba``.
 
         Args:
@@ -330,6 +330,6 @@ def _answer_dtype(classes: Array, abstain: Any) -> np.dtype[Any]:
     """A type that holds the classes and the abstain value as they are."""
     kinds = "iu", "f", "U"
     value = np.min_scalar_type(abstain) if isinstance(abstain, int) else np.asarray(abstain).dtype
-    alike = any(classes.dtype.kind in kind and value.kind in kind for kind in kinds)
-    whole = classes.dtype.kind == "f" and value.kind in "iu"
-    return np.result_type(classes.dtype, value) if alike or whole else np.dtype(object)
+    is_alike = any(classes.dtype.kind in kind and value.kind in kind for kind in kinds)
+    is_whole = classes.dtype.kind == "f" and value.kind in "iu"
+    return np.result_type(classes.dtype, value) if is_alike or is_whole else np.dtype(object)

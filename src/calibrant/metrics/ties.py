@@ -121,21 +121,21 @@ class Groups:
         return ((errors - wrong_tied) * tied + (size - (end - tied)) * wrong_tied) / (tied * size)
 
 
-def group_by_score(score: Floats, right: Bools) -> Groups:
+def group_by_score(score: Floats, correct: Bools) -> Groups:
     """Group predictions by equal score."""
     if score.min() >= 0:
-        above = _rising(score, right)
+        above = _group_rising(score, correct)
         return Groups(above[0][::-1], above[1][::-1], above[2][::-1])
     negative = score < 0
-    below = _rising(-score[negative], right[negative])
+    below = _group_rising(-score[negative], correct[negative])
     if negative.all():
         return Groups(-below[0], *below[1:])
-    above = _rising(score[~negative], right[~negative])
+    above = _group_rising(score[~negative], correct[~negative])
     count, errors = (np.concatenate([above[i][::-1], below[i]]) for i in (1, 2))
     return Groups(np.concatenate([above[0][::-1], -below[0]]), count, errors)
 
 
-def _rising(score: Floats, right: Bools) -> tuple[Doubles, Ints, Ints]:
+def _group_rising(score: Floats, correct: Bools) -> tuple[Doubles, Ints, Ints]:
     """Scores that are not negative, the lowest first, their counts and their errors.
 
     The bits of such float64 order as whole numbers do, and leave the highest bit free. Moved up by one, they make room
@@ -143,16 +143,16 @@ def _rising(score: Floats, right: Bools) -> tuple[Doubles, Ints, Ints]:
     """
     keys = np.add(score, 0.0, dtype=np.float64).view(np.uint64)  # adding 0 makes -0.0 the same score as 0.0
     keys <<= 1
-    np.bitwise_or(keys, ~right, out=keys)
+    np.bitwise_or(keys, ~correct, out=keys)
     keys.sort()
-    first = np.empty(len(keys), dtype=np.bool_)
-    first[0] = True
-    np.greater(keys[1:] ^ keys[:-1], 1, out=first[1:])
+    is_first = np.empty(len(keys), dtype=np.bool_)
+    is_first[0] = True
+    np.greater(keys[1:] ^ keys[:-1], 1, out=is_first[1:])
     errors = (keys & 1).view(np.int64)
-    if first.all():  # the usual case of many samples, which saves three large arrays
+    if is_first.all():  # the usual case of many samples, which saves three large arrays
         keys >>= 1
         return keys.view(np.float64), np.ones(len(keys), dtype=np.int64), errors
-    start = np.flatnonzero(first)
+    start = np.flatnonzero(is_first)
     count = np.diff(start, append=len(keys))
     return (keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start)
 

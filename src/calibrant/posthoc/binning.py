@@ -44,15 +44,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Array
-from calibrant._validation import MOST_BINS, check_choice, check_integer
-from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
+from calibrant._arrays import Array, Doubles
+from calibrant._validation import MOST_BINS, Bools, Ints, check_choice, check_integer
+from calibrant.posthoc.base import Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 
 V = TypeVar("V")
-Bools = npt.NDArray[np.bool_]
 Mode = Literal["one-vs-rest", "top-label"]
 MODES = get_args(Mode)
 
@@ -118,8 +116,8 @@ class Tabular(Calibrator):
 
     def _set_tables(self, tables: Sequence[tuple[Doubles, Doubles]]) -> None:
         """Ends and shares of different lengths as two arrays, filled up with infinity and with the last share."""
-        missing = [(0, max(len(ends) for ends, _ in tables) - len(ends)) for ends, _ in tables]
-        pairs = list(zip(tables, missing, strict=True))
+        padding = [(0, max(len(ends) for ends, _ in tables) - len(ends)) for ends, _ in tables]
+        pairs = list(zip(tables, padding, strict=True))
         ends = np.array([np.pad(ends, pad, constant_values=np.inf) for (ends, _), pad in pairs])
         self.shares_ = np.array([np.pad(shares, pad, mode="edge") for (_, shares), pad in pairs])
         setattr(self, self.learned, ends)
@@ -306,7 +304,7 @@ def isotonic(p: Doubles, hit: Bools) -> tuple[Doubles, Doubles]:
     return x[ends], np.repeat(value, 1 + wide)
 
 
-def pool(sums: Doubles, weights: Doubles) -> npt.NDArray[np.int64]:
+def pool(sums: Doubles, weights: Doubles) -> Ints:
     """Pool adjacent violators: where each block of the rising means sums / weights begins.
 
     A pass pools all of them at once, and some ten passes do. SciPy's function is as fast for a million means, but its
@@ -333,14 +331,14 @@ def _equal_width(data: Stream, edges: Doubles, mode: Mode) -> Doubles:
     for z, y in data:
         p = _probabilities(z)
         if tables == 1:
-            p, right = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
-            table = np.zeros_like(right)
+            p, hit_rows = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
+            table = np.zeros_like(hit_rows)
         else:
-            right, table = np.arange(len(y)), y
+            hit_rows, table = np.arange(len(y)), y
         # Places in the flattened tables; of bins (lo, hi] an edge belongs to the one below.
         cell = np.searchsorted(edges[:-1], p) + bins * np.arange(tables)
         counts += np.bincount(cell.reshape(-1), minlength=len(counts))
-        hits += np.bincount(cell[right, table], minlength=len(hits))
+        hits += np.bincount(cell[hit_rows, table], minlength=len(hits))
     middles = np.tile(edges - 0.5 / bins, tables)
     return np.where(counts > 0, hits / np.maximum(counts, 1), middles).reshape(tables, bins)
 

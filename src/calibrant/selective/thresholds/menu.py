@@ -22,7 +22,7 @@ OFFERS = 5  # in a menu
 
 #: Risks that a menu may name, of two digits each.
 RISKS = tuple(
-    round(digits * scale, 4) for scale, last in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, last + 1)
+    round(digits * scale, 4) for scale, most in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, most + 1)
 )
 
 
@@ -67,12 +67,12 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
-def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
+def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
     """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
-        other = search_at(risk)
-        return other.accepted / other.samples if other.samples else 0.0
+        alternative = search_at(risk)
+        return alternative.accepted / alternative.samples if alternative.samples else 0.0
 
     if not threshold.abstains:
         return replace(threshold, menu=offers_from(coverage_at))
