@@ -60,11 +60,11 @@ class OnnxOps:
         if output is None and key in self._names:
             return self._names[key]
         name = f"{PREFIX}{kind}_{len(self.nodes)}"
-        first = output or name
-        names = [first, *(f"{name}_{i}" for i in range(1, outputs))]
+        result = output or name
+        names = [result, *(f"{name}_{i}" for i in range(1, outputs))]
         self.nodes.append(helper.make_node(kind, inputs, names, name=name, **attributes))
-        self._names[key] = first
-        return first
+        self._names[key] = result
+        return result
 
     def store(self, values: npt.NDArray[Any]) -> str:
         """A constant of the type it comes in."""
@@ -190,10 +190,10 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
     values = ops.cast(logits, "DOUBLE")
     rows, shape = values, ""
     if rank > 2:
-        last = ops.node("Transpose", values, perm=[0, *range(2, rank), 1])
-        full = ops.node("Shape", last)
+        classes_last = ops.node("Transpose", values, perm=[0, *range(2, rank), 1])
+        full = ops.node("Shape", classes_last)
         shape = ops.node("Slice", full, ops.store_integers(0), ops.store_integers(rank - 1), ops.store_integers(0))
-        rows = ops.node("Reshape", last, ops.store_integers(-1, policy.num_classes))
+        rows = ops.node("Reshape", classes_last, ops.store_integers(-1, policy.num_classes))
     group = None
     if policy.group_names is not None:
         group = ops.node("Unsqueeze", ops.cast(GROUP, "DOUBLE"), ops.store_integers(*range(1, max(2, rank - 1))))

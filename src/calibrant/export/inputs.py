@@ -47,8 +47,8 @@ def model_batches(
 ) -> list[CheckBatch]:
     """Given or random inputs, run through the model alone."""
     run = make_runner(source.model, "the model")
-    first = next((value.dims for value in source.inputs if value.dims != ()), None)
-    size = first[0] if first and isinstance(first[0], int) else None
+    dims = next((value.dims for value in source.inputs if value.dims != ()), None)
+    size = dims[0] if dims and isinstance(dims[0], int) else None
     if size is not None:
         source.remarks.append(f"The model's batch is fixed at {size}: so is the graph's.")
     if inputs is not None:

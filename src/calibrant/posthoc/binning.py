@@ -101,10 +101,10 @@ class Tabular(Calibrator):
         c = ops.div(ops.add(self._look_up(ops, c), ops.mul(c, ops.constant(EPSILON))), ops.constant(1 + EPSILON))
         c = ops.maximum(c, ops.constant((1 + 2 * AHEAD) / classes))
         rest = ops.sub(one, c)
-        # How the others share the rest, from their own logits: exact where the first one's probability rounds to 1.
-        first = ops.predicted(z)
+        # How the others share the rest, from their own logits: exact where the largest probability rounds to 1.
+        predicted = ops.predicted(z)
         second = ops.columns(ops.top(z, 2), 1, 2)
-        shares = ops.where(first, zero, ops.exp(ops.where(first, zero, ops.sub(z, second))))
+        shares = ops.where(predicted, zero, ops.exp(ops.where(predicted, zero, ops.sub(z, second))))
         shares = ops.div(shares, ops.total(shares))
         # Mixed with t of a uniform share, the second's is c / (1 + AHEAD): t between 0 and 1 as c is above 1/K.
         most, even = ops.largest(shares), ops.constant(1 / (classes - 1))
@@ -112,7 +112,7 @@ class Tabular(Calibrator):
         over = ops.maximum(ops.sub(most, allowed), zero)
         t = ops.div(over, ops.maximum(ops.sub(most, even), ops.maximum(over, ops.constant(LEAST))))
         shares = ops.add(ops.mul(shares, ops.sub(one, t)), ops.mul(t, even))
-        return ops.where(first, c, ops.mul(rest, shares))
+        return ops.where(predicted, c, ops.mul(rest, shares))
 
     def _set_tables(self, tables: Sequence[tuple[Doubles, Doubles]]) -> None:
         """Ends and shares of different lengths as two arrays, filled up with infinity and with the last share."""
@@ -295,12 +295,12 @@ def isotonic(p: Doubles, hit: Bools) -> tuple[Doubles, Doubles]:
     starts = np.flatnonzero(np.concatenate([[True], np.diff(x) > 1e-12 * x[1:]]))
     weights = np.diff(np.append(starts, len(x))).astype(np.float64)
     sums = np.add.reduceat(y, starts)
-    first = pool(sums, weights)
-    last = np.append(first[1:], len(starts)) - 1
-    value = np.add.reduceat(sums, first) / np.add.reduceat(weights, first)
+    begin = pool(sums, weights)
+    end = np.append(begin[1:], len(starts)) - 1
+    value = np.add.reduceat(sums, begin) / np.add.reduceat(weights, begin)
     x = x[starts]
-    wide = last > first
-    ends = np.stack([first, last], 1)[np.stack([np.ones_like(wide), wide], 1)]
+    wide = end > begin
+    ends = np.stack([begin, end], 1)[np.stack([np.ones_like(wide), wide], 1)]
     return x[ends], np.repeat(value, 1 + wide)
 
 

@@ -360,5 +360,5 @@ class ClassOverlaps:
         return bootstrap_interval("mean_iou", value, means - value, level)
 
     def _iou(self, weights: Doubles) -> Doubles:
-        right, either = weights @ self.right, weights @ (self.labelled + self.predicted - self.right)
-        return np.divide(right, either, out=np.full(right.shape, np.nan), where=either > 0)
+        intersection, union = weights @ self.right, weights @ (self.labelled + self.predicted - self.right)
+        return np.divide(intersection, union, out=np.full(union.shape, np.nan), where=union > 0)

@@ -173,10 +173,10 @@ def _replicate_binned(first: Judged, second: Judged, rng: np.random.Generator, r
     total = draws.sum(1)
     values: list[dict[str, Doubles]] = []
     for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
-        right = draws * (code % 2 == 0)
+        hits = draws * (code % 2 == 0)
         sure = draws * (np.bincount(inverse, model.confidence) / counts)
-        gaps = (sure - right) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
-        values.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
+        gaps = (sure - hits) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
+        values.append({"accuracy": hits.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
     return {name: _subtract_centre(values[1][name] - values[0][name]) for name in values[0]}
 
 
@@ -201,8 +201,8 @@ def _ranking_values(draws: Ints, code: Ints) -> dict[str, Doubles]:
     begin = np.flatnonzero(np.diff(code[order], prepend=-1))
     table = np.zeros((len(draws), 2 * RANKS))
     table[:, code[order][begin]] = np.add.reduceat(draws[:, order], begin, axis=1)
-    wrong = table[:, 1::2]
-    return area_values((table[:, ::2] + wrong)[:, ::-1], wrong[:, ::-1], table.sum(1))
+    errors = table[:, 1::2]
+    return area_values((table[:, ::2] + errors)[:, ::-1], errors[:, ::-1], table.sum(1))
 
 
 def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:

@@ -117,6 +117,6 @@ def base_bins(cells: Ints) -> npt.NDArray[np.int32]:
 @functools.cache
 def base_begins() -> Ints:
     """The first cell of each base bin."""
-    first = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
-    first.flags.writeable = False
-    return first
+    begins = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
+    begins.flags.writeable = False
+    return begins

@@ -148,24 +148,25 @@ def _score_for_threshold(
         rows = np.flatnonzero(draw_uniform(request.seed, start, len(batch)) >= share)
         values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
         names = group_names(batch, request.group, rows)
-        first = 0
+        offset = 0
         for part in cache_chunks(values) if len(rows) else ():
+            chunk = slice(offset, offset + len(part))
             check_finite(part)
-            y = labels[first : first + len(part)].reshape(-1)
+            y = labels[chunk].reshape(-1)
             image_size = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             judged = _judge(rule, class_rows(part), y)
             judged = judged if counted.all() else take_rows(judged, counted)
             notes.calibration.add((judged.plain_confidence, judged.plain_correct), (judged.confidence, judged.correct))
             image = np.repeat(np.arange(len(part)), image_size)[counted]
-            groups = names[first : first + len(part)][image]
+            groups = names[chunk][image]
             if rule.kind == "classification":
                 notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
             if set_fit is not None:
-                set_fit.add((start + rows[first : first + len(part)])[counted], judged.probabilities, y[counted])
+                set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
             classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
-            first += len(part)
+            offset += len(part)
         start += len(batch)
 
 

@@ -38,12 +38,12 @@ def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
     if rule.sets is None:
         raise ValueError("the policy has no prediction sets: fit it with sets, for example sets=0.95")
     z = check_input(rule, values)
-    parts, first = [], start
+    parts = []
     for part in cache_chunks(z):
         check_finite(part)
-        draw = _random(rule.sets.seed, _PREDICTING, first, len(part)) if rule.sets.randomised else None
+        draw = _random(rule.sets.seed, _PREDICTING, start, len(part)) if rule.sets.randomised else None
         parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
-        first += len(part)
+        start += len(part)
     return as_kind_of(values, np.concatenate(parts), keep_precision=True)
 
 
@@ -93,9 +93,9 @@ class SetFit:
         """
         if not len(numbers):
             return
-        draw, first = None, int(numbers[0])
+        draw, start = None, int(numbers[0])
         if self.target.randomised:
-            draw = _random(self.target.seed, _FITTING, first, int(numbers[-1]) - first + 1)[numbers - first]
+            draw = _random(self.target.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
         scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
         self._scores.append(scores[np.arange(len(labels)), labels])
         self._labels.append(labels.astype(np.int64))

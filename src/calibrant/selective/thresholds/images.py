@@ -160,11 +160,11 @@ def _find_loosest(
         return int(fits[-1]) if len(fits) else -1, "empirical"
     # The most promising candidate by the plan's images comes first.
     planned, planned_errors = (counts / plan.image_size for counts in _count_by_image(candidates, plan))
-    first = most_promising(planned, planned_errors, target.risk)
-    shares, error_shares = accepted[:, first:] / image_size, errors[:, first:] / image_size
+    start = most_promising(planned, planned_errors, target.risk)
+    shares, error_shares = accepted[:, start:] / image_size, errors[:, start:] / image_size
     holds = can_show_risk(shares, error_shares, target.risk, 1 - target.confidence)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
-    return first + passed - 1 if passed else -1, "fixed-sequence over images"
+    return start + passed - 1 if passed else -1, "fixed-sequence over images"
 
 
 def _explain_abstention(nothing: Threshold, images: int) -> Threshold:

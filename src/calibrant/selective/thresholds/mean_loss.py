@@ -259,9 +259,9 @@ def find_loosest_by_cost(
     thresholds, _ = candidates_of(curve_of(plan.score, np.ones(len(plan.score), dtype=bool)))
     thresholds = np.unique(np.maximum(thresholds, lowest))[::-1]
     target = target_cost / highest
-    first = most_promising(*_accept(plan.score, plan.cost / highest, thresholds), target)
+    start = most_promising(*_accept(plan.score, plan.cost / highest, thresholds), target)
     value = math.inf
-    for threshold in thresholds[first:]:
+    for threshold in thresholds[start:]:
         accepted, paid = _accept(tested.score, tested.cost / highest, np.array([threshold]))
         if not can_show_risk(accepted, paid, target, delta, FRACTIONS)[0]:
             break

@@ -59,11 +59,11 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     if not risks or reach(len(risks) - 1) <= 0:
         return ()
     indices = range(len(risks))
-    first = bisect_left(indices, True, key=lambda at: reach(at) > 0)
+    lowest = bisect_left(indices, True, key=lambda at: reach(at) > 0)
     most = reach(len(risks) - 1) * (1 - 1e-12)
-    last = bisect_left(indices, True, lo=first, key=lambda at: reach(at) >= most)
-    spaced = np.geomspace(risks[first], risks[last], OFFERS)  # finer where it is strict
-    nearest = sorted({first, last, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
+    highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most)
+    spaced = np.geomspace(risks[lowest], risks[highest], OFFERS)  # finer where it is strict
+    nearest = sorted({lowest, highest, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 

@@ -318,8 +318,8 @@ def reached_from(passed: Bools, counts: Ints) -> Ints:
     """
     tests = np.arange(passed.shape[-1])
     failed = np.where(passed, len(tests), tests)
-    first = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
-    before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(first - 1, 0), axis=-1)
+    next_failed = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
+    before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(next_failed - 1, 0), axis=-1)
     reached: Ints = np.where(passed, before, 0)
     return reached
 
