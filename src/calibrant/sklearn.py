@@ -317,9 +317,7 @@ def _choose_abstain(abstain: Any, classes: Array) -> Any:
     names = classes.tolist()
     if abstain is None and classes.dtype.kind in "iuf":
         if -1 in names:
-            raise ValueError(
-                "abstain must be given where -1 is a class: it is what predict gives for no answer otherwise"
-            )
+            raise ValueError("abstain must be given where -1 is a class: by default predict gives -1 for no answer")
         return -1
     if abstain in names:
         raise ValueError(f"abstain must not be a class, got {abstain!r} with the classes {listing(names, 5)}")

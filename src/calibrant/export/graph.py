@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     "accept": "whether to answer; false abstains",
     "probabilities": "the calibrated probabilities",
     SET: "which classes are in the prediction set",
-    GROUP: "the place of the sample's group in calibrant.group_names, anything else if it has none of them",
+    GROUP: "the position of the sample's group in calibrant.group_names; any other number if it is not listed",
 }
 
 

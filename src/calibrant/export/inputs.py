@@ -119,7 +119,7 @@ def _other_size(
     try:
         reference = model(larger)
     except Exception:  # whatever a model raises
-        source.remarks.append(f"{only}, or not of twice that size: nor does the model.")
+        source.remarks.append(f"The graph was checked with images of {size}; the model fails on twice that size.")
         return []
     try:
         return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), run({INPUT: larger})[0], reference)]

@@ -71,10 +71,13 @@ def risk_coverage_curve(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
     (values, _), correct = check_scores(score, correct)
-    groups = group_by_score(values, correct)
+    return curve_of_groups(group_by_score(values, correct))
+
+
+def curve_of_groups(groups: Groups) -> RiskCoverage:
+    """The curve of predictions that are grouped by score."""
     accepted = np.cumsum(groups.count)
-    risk = np.cumsum(groups.errors) / accepted
-    return RiskCoverage(accepted / accepted[-1], risk, groups.score)
+    return RiskCoverage(accepted / accepted[-1], np.cumsum(groups.errors) / accepted, groups.score)
 
 
 def aurc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean", ties: Ties = "expected") -> float:

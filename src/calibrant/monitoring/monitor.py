@@ -186,7 +186,7 @@ class Monitor:
 
     def _check_same(self, state: WatchState, source: str) -> None:
         if state.policy != policy_fingerprint(self.policy):
-            raise ValueError(f"{source}: the watch is of another policy")
+            raise ValueError(f"{source}: the watch is for another policy")
         reference = self.policy.evidence.get("reference")
         for batch in state.batches:
             sizes = None if batch.sketch is None else {name: len(counts) for name, counts in batch.sketch}

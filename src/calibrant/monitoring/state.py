@@ -131,7 +131,7 @@ class WatchState(_StateEntries):
     def _check(self) -> Self:
         names = [batch.fingerprint for batch in self.batches]
         if len(set(names)) < len(names):
-            raise ValueError("a batch is in it twice")
+            raise ValueError("a batch appears twice")
         accepted = {batch.fingerprint: batch.accepted for batch in self.batches}
         for arrival in self.labels:
             accepted[arrival.batch] = accepted.get(arrival.batch, -1) - arrival.answers

@@ -200,7 +200,7 @@ class IsotonicCalibration(Tabular):
         if (np.diff(ends) <= 0).any() or ends[0] < 0 or ends[-1] > 1 + 1e-9:
             raise ValueError("knots must rise from 0 or more to 1 at most in every table")
         if shares.min() < 0 or shares.max() > 1 or (np.diff(shares) < 0).any():
-            raise ValueError("shares must lie in [0, 1] and not fall")
+            raise ValueError("shares must lie in [0, 1] and must not fall")
 
 
 class HistogramBinning(Tabular):

@@ -76,7 +76,7 @@ def _read_facts(data: bytes) -> dict[str, str]:
     """The metadata, out of the header: eight bytes with its length, and then JSON."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
-        raise ValueError("it is not a .safetensors file, or a part of one")
+        raise ValueError("it is not a complete .safetensors file")
     header = parse_json(data[8 : 8 + length], "a header of .safetensors")
     facts = header.get("__metadata__") if isinstance(header, dict) else None
     facts = facts if isinstance(facts, dict) else {}

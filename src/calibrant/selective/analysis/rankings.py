@@ -28,7 +28,7 @@ from calibrant._validation import (
     check_number,
     check_scores,
 )
-from calibrant.metrics import group_by_score, smallest_count
+from calibrant.metrics import curve_of_groups, group_by_score, smallest_count
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -107,17 +107,16 @@ def risk_coverage_by_method(
 
 def _curve(score: Floats, correct: Bools, risks: list[float], points: int) -> MethodCurve:
     groups = group_by_score(score, correct)
-    accepted = np.cumsum(groups.count)
-    coverage, risk = accepted / accepted[-1], np.cumsum(groups.errors) / accepted
-    rows = _thin(coverage, risk, points)
+    curve = curve_of_groups(groups)
+    rows = _thin(curve.coverage, curve.risk, points)
     return MethodCurve(
-        coverage[rows],
-        risk[rows],
-        groups.score[rows],
+        curve.coverage[rows],
+        curve.risk[rows],
+        curve.threshold[rows],
         groups.aurc(),
         groups.e_aurc(),
         {r: groups.with_ties("together").coverage_at_risk(r) for r in risks},
-        float(risk[-1]),
+        float(curve.risk[-1]),
     )
 
 

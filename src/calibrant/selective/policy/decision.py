@@ -140,7 +140,7 @@ def check_input(rule: Rule, values: Any) -> Array:
         if rule.positive is None:
             classes = listing(rule.class_names or (), 2)
             raise ValueError(
-                f"the policy is for two classes, {classes}, and does not say of which one column is: give both"
+                f"the policy is for two classes, {classes}, and does not say which one a single column is of: give both"
             )
         values = widen(rule.takes, array, rule.positive)
     z = as_logits(values, rule.takes)

@@ -251,14 +251,13 @@ def _select_calibrator(
     names = {"auto": all_names, "none": []}.get(requested, [requested])
     tried = {name: CALIBRATORS_TRIED[name] for name in names}
     for name, repaired in crossfit_all(tried, z, y, folds).items():
-        transformed = repaired.logits
-        judged[name] = judge_logits(transformed, y)
+        judged[name] = judge_logits(repaired.logits, y)
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit)
-        row = Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name]))
-        candidates.append(row)
+        mean = float(losses.mean())
+        candidates.append(Candidate(name, mean, chosen, change, low, high, ece=_ece(judged[name])))
         if high < 0 or requested != "auto":
-            best, chosen, crossfitted = losses, name, transformed
+            best, chosen, crossfitted = losses, name, repaired.logits
     return crossfitted, None if chosen == "none" else chosen, _mark_chosen(candidates, chosen), judged
 
 
