@@ -63,7 +63,7 @@ def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
     if not bool(torch.isfinite(z).all()):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
     z = z if z.dtype in (torch.float32, torch.float64) else z.float()
-    top, predicted = z.max(1)
+    top = z.amax(1)
     predicted = (z == top[:, None]).int().argmax(1)  # of equal maxima the first
     at_label = z.gather(1, labels[:, None]).squeeze(1).double()
     if kind == "probabilities":

@@ -143,8 +143,6 @@ def _refuse(bad: Bools, z: Doubles, requirement: str, data: Scored, rows: slice,
     if not bad.any():
         return
     first = np.argwhere(bad)[0].tolist()
-    location = f"in row {rows.start + first[0]}"
-    if len(first) == 3:
-        spot = np.unravel_index(inner.start + first[2], data.shape[1:])
-        location = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
-    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {location}")
+    spot = inner.start + first[2] if len(first) == 3 else 0
+    index = (rows.start + first[0]) * int(np.prod(data.shape[1:])) + spot
+    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {position(index, data.shape)}")

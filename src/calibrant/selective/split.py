@@ -36,8 +36,7 @@ def draw_uniform(seed: int, start: int, count: int) -> Doubles:
     They are of a stream of their own: ``default_rng(seed)`` may have made the samples, which the split must not follow.
     """
     first_block, last_block = start // BLOCK, (start + count - 1) // BLOCK
-    numbers = range(first_block, last_block + 1)
-    blocks = [np.random.default_rng([_STREAM, seed, number]).random(BLOCK) for number in numbers]
+    blocks = [np.random.default_rng([_STREAM, seed, k]).random(BLOCK) for k in range(first_block, last_block + 1)]
     return np.concatenate(blocks)[start - first_block * BLOCK :][:count]
 
 

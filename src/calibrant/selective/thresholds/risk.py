@@ -235,14 +235,13 @@ def thresholds_by_group(
         raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
     confidence = check_open_share("confidence", confidence)
     distinct = np.unique(names).tolist()
-    group_confidence = 1 - (1 - confidence) / len(distinct)
-    thresholds = {}
-    for name in distinct:
-        rows = names == name
-        thresholds[name] = threshold_for_risk(
-            values[rows], correct[rows], target_risk, confidence=group_confidence, method=method
+    confidence = 1 - (1 - confidence) / len(distinct)  # of each group
+    return {
+        name: threshold_for_risk(
+            values[names == name], correct[names == name], target_risk, confidence=confidence, method=method
         )
-    return thresholds
+        for name in distinct
+    }
 
 
 def _threshold_at(
