@@ -51,7 +51,7 @@ def read(source: str | Path | ModelProto) -> ModelProto:
         try:
             model = onnx.load_model_from_string(data, format="protobuf")
         except Exception as error:  # protobuf has its own classes
-            raise ValueError(f"{path}: not a complete ONNX file ({brief(error)})") from None
+            raise ValueError(f"{path}: not an ONNX file, or an incomplete one ({brief(error)})") from None
         _load_weights(model, path)
     _check_dense_sizes(model, title)
     _check_text(model.graph, title)
