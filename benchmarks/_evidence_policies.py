@@ -30,9 +30,9 @@ from calibrant.selective import FEWEST_FOR_CHOICE, decision_formula, select
 from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import collect_choice
-from calibrant.selective.split import draws, share_for_choice
-from calibrant.selective.thresholds.risk import abstaining
-from calibrant.selective.thresholds.samples import ScoredSamples, planned_search
+from calibrant.selective.split import draw_uniform, share_for_choice
+from calibrant.selective.thresholds.risk import abstaining_threshold
+from calibrant.selective.thresholds.samples import ScoredSamples, plan_search
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)
@@ -70,11 +70,11 @@ def fit_policies(split: Split) -> dict[float, Rule]:
         kind="classification",
         calibrator=selection.calibrator,
         score=selection.score,
-        threshold=abstaining("best", RISKS[0], CONFIDENCE),
+        threshold=abstaining_threshold("best", RISKS[0], CONFIDENCE),
     )
-    rest = draws(0, 0, len(predictions)) >= share
+    rest = draw_uniform(0, 0, len(predictions)) >= share
     score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
-    search_at = planned_search(ScoredSamples(score, correct), score_choice(rule, chosen_on), CONFIDENCE)
+    search_at = plan_search(ScoredSamples(score, correct), score_choice(rule, chosen_on), CONFIDENCE)
     return {risk: replace(rule, threshold=search_at(risk)) for risk in RISKS}
 
 

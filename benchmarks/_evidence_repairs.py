@@ -21,7 +21,7 @@ from calibrant.posthoc import NumpyOps, fit_best_norm
 from calibrant.selective import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import ChoiceRows, ChoiceSamples
-from calibrant.selective.thresholds.risk import abstaining
+from calibrant.selective.thresholds.risk import abstaining_threshold
 
 SIZES = {"half": 1.0, "sixth": 1 / 3}  # of the half that is fitted on
 METRICS = ("nll", "ece", "aurc", "accuracy")
@@ -131,7 +131,7 @@ def _automatic(selection: Selection, split: Split) -> dict[str, float]:
         kind="classification",
         calibrator=selection.calibrator,
         score=selection.score,
-        threshold=abstaining("best", 0.05, 0.95),
+        threshold=abstaining_threshold("best", 0.05, 0.95),
     )
     score = np.asarray(decision_formula(rule, NumpyOps(), z.astype(np.float64)).score)[:, 0]
     return _metrics(judged) | {"aurc": aurc(score, judged.correct)}

@@ -20,7 +20,7 @@ from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.mean_loss import (
     CostSamples,
     expected_risk_threshold,
-    loosest_by_cost,
+    find_loosest_by_cost,
     recall_threshold,
 )
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, thresholds_by_class
@@ -114,7 +114,7 @@ def _draw_cost(setting: PromiseSetting, rng: np.random.Generator) -> tuple[float
     cost = wrong * rng.choice([1.0, 0.2], setting.samples)
     score, first = TIES[setting.ties](u), setting.samples // 5
     plan, tested = CostSamples(score[:first], cost[:first]), CostSamples(score[first:], cost[first:])
-    share, loss = setting.mean_loss(setting.shape, loosest_by_cost(plan, tested, setting.target, 1.0, DELTA))
+    share, loss = setting.mean_loss(setting.shape, find_loosest_by_cost(plan, tested, setting.target, 1.0, DELTA))
     return share, share > 0 and loss > setting.target
 
 

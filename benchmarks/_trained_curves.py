@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calibrant.experiments import Results
 from calibrant.experiments.results.evaluation import Number, flat
 from calibrant.metrics import risk_at_coverage, top_label
-from calibrant.posthoc import crossfit_ranks, fit_best_norm, folds_of, scores_by_reading
+from calibrant.posthoc import assign_folds, crossfit_ranks, fit_best_norm, scores_by_reading
 from calibrant.predictions import Predictions
 from calibrant.report.figures import new_axes, save_figure
 from calibrant.report.figures.selective import draw_risk_coverage_by_method
@@ -45,7 +45,7 @@ def numbers_of(folder: Path, name: str, *, is_pooled: bool = False) -> Iterator[
     plain, _, correct = top_label(data.logits, data.labels)
     before, after = plain, fit_best_norm(val.logits, val.labels).score(data.logits)
     if is_pooled:
-        ranked = crossfit_ranks(plain, scores_by_reading(data.logits), correct, folds_of(data.sample))
+        ranked = crossfit_ranks(plain, scores_by_reading(data.logits), correct, assign_folds(data.sample))
         before, after = ranked.plain, ranked.normalised
     for metric, coverage in zip(METRICS, COVERAGES, strict=True):
         risks = [float(risk_at_coverage(score, correct, coverage)) for score in (plain, before, after)]

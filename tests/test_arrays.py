@@ -12,7 +12,7 @@ from calibrant._arrays import (
     in_threads,
     map_levels,
     precision_of,
-    rounded,
+    round_to,
     row_slices,
 )
 
@@ -59,7 +59,7 @@ def test_rounding_to_a_precision_is_torchs(dtype):
     name = str(dtype).removeprefix("torch.")
     assert precision_of(torch.zeros(1, dtype=dtype)) == name
     expected = torch.from_numpy(values).float().to(dtype) if name == "bfloat16" else torch.from_numpy(values).to(dtype)
-    np.testing.assert_array_equal(rounded(values, name), expected.double().numpy())
+    np.testing.assert_array_equal(round_to(values, name), expected.double().numpy())
 
 
 def test_a_tensor_is_given_back_for_a_tensor():

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed
 
-from calibrant._tensor_sketch import added_up, count_tensors, reduce_on_device
+from calibrant._tensor_sketch import count_tensors, reduce_on_device, sum_over_processes
 from calibrant.metrics import ConfidenceSketch
 from calibrant.metrics.sketch import kernel
 from tests.helpers.processes import finish, start
@@ -23,7 +23,7 @@ def _process(rank, folder):
     z, y = drawn()
     sketch = ConfidenceSketch(ignore_index=-1)
     count_tensors(sketch, z[rank::2], y[rank::2])
-    total = added_up(sketch, "cpu")
+    total = sum_over_processes(sketch, "cpu")
     numbers = [total.compute(), total.summary().samples, sketch.summary().samples]
     (folder / f"{rank}.json").write_text(json.dumps(numbers))
     torch.distributed.destroy_process_group()
@@ -43,7 +43,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
 def test_one_process_is_all_there_is():
     sketch = ConfidenceSketch(ignore_index=-1)
     count_tensors(sketch, *drawn())
-    assert added_up(sketch, "cpu") is sketch
+    assert sum_over_processes(sketch, "cpu") is sketch
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -53,6 +53,6 @@ def test_reductions_on_a_device_are_those_of_the_definition(kind):
     z[0] = [60, -60, 0, 0, 0]
     z = z if kind == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
     y = rng.integers(0, 5, 57)
-    expected = kernel.define(z, y, kind)
+    expected = kernel.reduce_rows(z, y, kind)
     for ours, theirs in zip(reduce_on_device(torch.from_numpy(z), torch.from_numpy(y), kind), expected, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-12)

@@ -78,7 +78,7 @@ def is_half(precision: Precision) -> bool:
     return precision in ("float16", "bfloat16")
 
 
-def rounded(values: npt.NDArray[np.float64], precision: Precision) -> npt.NDArray[np.float64]:
+def round_to(values: npt.NDArray[np.float64], precision: Precision) -> npt.NDArray[np.float64]:
     """Numbers rounded to a floating-point type, as float64."""
     if precision == "float64":
         return values

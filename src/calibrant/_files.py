@@ -51,7 +51,7 @@ def written_aside(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     check_output(path)
-    with _parents_of(path), _naming(path):
+    with _create_parents(path), _name_in_errors(path):
         _remove_killed_writes(path)
         suffix = path.suffix if re.fullmatch(r"\.\w{1,20}", path.suffix) else ""
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{PART}{_target(path)}.", suffix=suffix)
@@ -85,9 +85,9 @@ def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError as error:
+    except OSError:
         if not stat.S_ISDIR(os.fstat(handle).st_mode):  # some file systems cannot sync folders
-            raise error
+            raise
     finally:
         os.close(handle)
 
@@ -119,22 +119,22 @@ def kind_of(mode: int) -> str:
 
 
 @contextlib.contextmanager
-def _parents_of(path: Path) -> Iterator[None]:
+def _create_parents(path: Path) -> Iterator[None]:
     """Create the folders of a file, and remove those that were created if the block fails."""
-    missing = [parent for parent in path.parents if not parent.exists()]
+    created = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         with contextlib.suppress(OSError):  # not empty: somebody else uses it by now
-            for parent in missing:
+            for parent in created:
                 parent.rmdir()
         raise
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the file that is written in errors about its temporary file, or about no file, for the caller to know it."""
+def _name_in_errors(path: Path) -> Iterator[None]:
+    """Name the file that is written in errors that name its temporary file, or none."""
     try:
         yield
     except OSError as error:
@@ -204,23 +204,23 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     return data
 
 
-def read_json(path: str | Path, limit: int, what: str) -> Any:
+def read_json(path: str | Path, limit: int, expected: str) -> Any:
     """The value in a JSON file; whatever is wrong with it is a ValueError that starts with the path.
 
     Args:
         path: the file.
         limit: bytes that it may have.
-        what: what the file should be, ``"a policy"`` for example, for errors.
+        expected: what the file should be, ``"a policy"`` for example, for errors.
     """
     try:
-        return parse_json(read_regular(path, limit), what)
+        return parse_json(read_regular(path, limit), expected)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None
 
 
-def parse_json(text: str | bytes, what: str) -> Any:
+def parse_json(text: str | bytes, expected: str) -> Any:
     """The value of a JSON text: names differ, numbers are finite, and nesting is bounded.
 
     Example:
@@ -233,21 +233,23 @@ def parse_json(text: str | bytes, what: str) -> Any:
     """
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
+        )
     except RecursionError:
-        raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels") from None
+        raise ValueError(f"not {expected}: nested deeper than {DEEPEST} levels") from None
     except UnicodeDecodeError:
-        raise ValueError(f"not {what}: the text is not UTF-8") from None
+        raise ValueError(f"not {expected}: the text is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"not {what}: {error.msg} in line {error.lineno}") from None
+        raise ValueError(f"not {expected}: {error.msg} in line {error.lineno}") from None
     except ValueError as error:
         reason = "a number has too many digits" if "digits" in str(error) else str(error)
-        raise ValueError(f"not {what}: {reason}") from None
-    check_depth(value, what)
+        raise ValueError(f"not {expected}: {reason}") from None
+    check_depth(value, expected)
     return value
 
 
-def parse_toml(text: str | bytes, what: str) -> dict[str, Any]:
+def parse_toml(text: str | bytes, expected: str) -> dict[str, Any]:
     """The tables of a TOML text, with bounded nesting."""
     try:
         text = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -255,18 +257,18 @@ def parse_toml(text: str | bytes, what: str) -> dict[str, Any]:
             raise RecursionError
         value = tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels") from None
+        raise ValueError(f"not {expected}: nested deeper than {DEEPEST} levels") from None
     except UnicodeDecodeError:
-        raise ValueError(f"not {what} in TOML, which is UTF-8") from None
+        raise ValueError(f"not {expected} in TOML, which is UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"not {what} in TOML ({error})") from None
+        raise ValueError(f"not {expected} in TOML ({error})") from None
     except ValueError:  # of int()
-        raise ValueError(f"not {what}: a number has too many digits") from None
-    check_depth(value, what)
+        raise ValueError(f"not {expected}: a number has too many digits") from None
+    check_depth(value, expected)
     return value
 
 
-def check_depth(value: Any, what: str) -> None:
+def check_depth(value: Any, expected: str) -> None:
     """Refuse values nested so deeply that other code would fail on them."""
     level = [value]
     for _ in range(DEEPEST):
@@ -278,14 +280,14 @@ def check_depth(value: Any, what: str) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels")
+    raise ValueError(f"not {expected}: nested deeper than {DEEPEST} levels")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) < len(pairs):
-        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {twice[:60]!r} appears twice")
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {repeated[:60]!r} appears twice")
     return names
 
 
@@ -293,7 +295,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number in JSON")
 
 
-def _finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is too large a number")

@@ -17,17 +17,17 @@ class MissingExtraError(ImportError, ValueError):
     """A package that an extra of Calibrant installs is missing."""
 
 
-def need(what: str, extra: str, *packages: str) -> None:
+def need(feature: str, extra: str, *packages: str) -> None:
     """Raise `MissingExtraError` unless the packages are installed; none of them is imported.
 
     Args:
-        what: the part that needs them, as the sentence begins.
+        feature: the part of Calibrant that needs them, the subject of the message.
         extra: the extra of pyproject.toml that has them.
         packages: the names they are imported by.
     """
-    missing = [_TITLES.get(package, package) for package in packages if not _is_installed(package)]
-    if missing:
-        raise MissingExtraError(f"{what} needs {', '.join(missing)}: pip install 'calibrant[{extra}]'")
+    titles = [_TITLES.get(package, package) for package in packages if not _is_installed(package)]
+    if titles:
+        raise MissingExtraError(f"{feature} needs {', '.join(titles)}: pip install 'calibrant[{extra}]'")
 
 
 def _is_installed(package: str) -> bool:

@@ -63,10 +63,10 @@ def lens(
         >>> import torch
         >>> from calibrant import lens
         >>> from calibrant.losses import LabelSmoothing
-        >>> seen = lens(LabelSmoothing(alpha=0.2), torch.tensor([[2.0, 1.0, 0.0, 0.0]]), torch.tensor([0]))
-        >>> seen.effective
+        >>> view = lens(LabelSmoothing(alpha=0.2), torch.tensor([[2.0, 1.0, 0.0, 0.0]]), torch.tensor([0]))
+        >>> view.effective
         tensor([[0.8500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
-        >>> seen.smoothing
+        >>> view.smoothing
         tensor([[0.1500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
     """
     if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
@@ -75,14 +75,15 @@ def lens(
     with torch.inference_mode(False), torch.enable_grad():
         z = logits.detach().double().clone().requires_grad_()
         target = target.clone()
-        probs, q, shift = _of_terms(loss, z, target, ids) if isinstance(loss, Loss) else _of_callable(loss, z, target)
+        parts = _split_terms(loss, z, target, ids) if isinstance(loss, Loss) else _split_callable(loss, z, target)
+    probs, q, shift = parts
     predicted = z.detach().view_as(probs).argmax(1, keepdim=True)
     active = shift != 0
     smoothing = torch.where(active, (-shift).scatter(1, predicted, shift.gather(1, predicted)), 0.0)
     return Lens(probs, q, q - shift, smoothing, active)
 
 
-def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _split_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Softmax, target and the gradient beyond p - q, exactly 0 where the regulariser is inactive."""
     z, t = loss._prepare(z, target, ids=ids)
     terms = loss.formula(z, t)
@@ -94,7 +95,9 @@ def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tupl
     return probs, q * counts.unsqueeze(1), shift * counts.unsqueeze(1)
 
 
-def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _split_callable(
+    loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     value = loss(z, target)
     if not isinstance(value, Tensor):
         raise ValueError(f"lens takes a loss that returns a tensor, got {type_words(value)}")
@@ -131,7 +134,7 @@ class Activity:
         samples: number of predictions.
         active: share of samples whose label is moved at all (ACLS Fig. 3 counts the others).
         flipped: share of samples whose predicted class a gradient step on the logits would change.
-        flipped_correct: share of samples that are right now and would be predicted otherwise after the step
+        flipped_correct: share of samples that are predicted correctly now and would not be after the step
             (ACLS Sec. 4.3, "Limitation").
         lowered: mean amount by which the label of the predicted class is lowered.
     """
@@ -178,14 +181,14 @@ def activity(
         if not len(logits):
             continue
         samples += len(logits)
-        now = logits.argmax(1)
+        predicted = logits.argmax(1)
         for name, loss in losses.items():
             result = lens(loss, logits, labels, ids=ids[0] if ids else None)
             after = (logits.double() - step * (result.probs - result.effective)).argmax(1)
-            flipped = after != now
-            lowered = result.smoothing.gather(1, now.unsqueeze(1)).squeeze(1)
+            flipped = after != predicted
+            lowered = result.smoothing.gather(1, predicted.unsqueeze(1)).squeeze(1)
             sums[name] += torch.stack(
-                [x.double().sum() for x in (result.active.any(1), flipped, flipped & (now == labels), lowered)]
+                [x.double().sum() for x in (result.active.any(1), flipped, flipped & (predicted == labels), lowered)]
             )
     if not samples:
         raise ValueError("activity takes at least one prediction, got none")

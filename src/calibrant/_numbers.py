@@ -56,8 +56,8 @@ def allowed(share: float | None) -> str:
         >>> allowed(0.05), allowed(0.0025), allowed(0.0437213)
         ('5%', '0.25%', '4.37%')
     """
-    chosen = round_percent(share)
-    return chosen if len(chosen.partition(".")[2]) <= 4 else percent(share)
+    text = round_percent(share)
+    return text if len(text.partition(".")[2]) <= 4 else percent(share)
 
 
 def number(value: float | None) -> str:
@@ -79,7 +79,7 @@ def quantity(value: float | None, unit: str) -> str:
     """A value in its unit: ``"share"``, ``"number"`` or ``"threshold"``."""
     if value is None or math.isnan(value):
         return ABSENT
-    scaled = _scaled(value, unit)
+    scaled = _scale(value, unit)
     return fixed(scaled, _decimals(scaled, unit)) + ("%" if unit == "share" else "")
 
 
@@ -91,7 +91,7 @@ def span(low: float | None, high: float | None, unit: str, like: float | None) -
         ('[7.50%, 8.80%]', '')
     """
     model = next((v for v in (like, high, low) if v is not None and math.isfinite(v)), None)
-    return _bracketed(low, high, unit, None if model is None else _decimals(_scaled(model, unit), unit))
+    return _bracket(low, high, unit, None if model is None else _decimals(_scale(model, unit), unit))
 
 
 def span_words(low: float | None, high: float | None, unit: str, like: float | None) -> str:
@@ -115,13 +115,13 @@ def difference(value: float | None, unit: str, of: Sequence[float | None] = ()) 
     """
     if value is None or math.isnan(value):
         return ABSENT
-    text = fixed(_scaled(value, unit), _common(of, unit), sign=True)
+    text = fixed(_scale(value, unit), _common_decimals(of, unit), sign=True)
     return f"{text} pp" if unit == "share" else text
 
 
 def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
     """The interval of a difference, with the decimals of the values compared; empty if neither end is known."""
-    return _bracketed(low, high, unit, _common(of, unit), sign=True)
+    return _bracket(low, high, unit, _common_decimals(of, unit), sign=True)
 
 
 def count(value: float | None) -> str:
@@ -139,7 +139,7 @@ def significant(value: float, digits: int = 2) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = digits - 1 - Decimal(repr(float(value))).adjusted()
-    return f"{float(_rounded(value, decimals)):.{digits}g}"
+    return f"{float(_round(value, decimals)):.{digits}g}"
 
 
 def p_value(p: float) -> str:
@@ -173,7 +173,7 @@ def fixed(value: float, decimals: int | None, *, sign: bool = False) -> str:
     if math.isinf(value):
         text = "inf"
     elif decimals is not None and abs(value) < LARGE:
-        text = f"{abs(_rounded(value, decimals)):,.{decimals}f}"
+        text = f"{abs(_round(value, decimals)):,.{decimals}f}"
     elif value == 0:
         text = "0"
     else:
@@ -183,25 +183,25 @@ def fixed(value: float, decimals: int | None, *, sign: bool = False) -> str:
     return ("" if is_zero else "-" if value < 0 else "+" if sign else "") + text
 
 
-def _scaled(value: float, unit: str) -> float:
+def _scale(value: float, unit: str) -> float:
     return 100.0 * float(value) if unit == "share" else float(value)  # NumPy prints its own numbers differently
 
 
-def _bracketed(low: float | None, high: float | None, unit: str, decimals: int | None, *, sign: bool = False) -> str:
+def _bracket(low: float | None, high: float | None, unit: str, decimals: int | None, *, sign: bool = False) -> str:
     if is_absent(low) and is_absent(high):
         return ""
     mark = "%" if unit == "share" and not sign else ""
     ends = (
-        ABSENT if v is None or math.isnan(v) else fixed(_scaled(v, unit), decimals, sign=sign) + mark
+        ABSENT if v is None or math.isnan(v) else fixed(_scale(v, unit), decimals, sign=sign) + mark
         for v in (low, high)
     )
     return f"[{', '.join(ends)}]"
 
 
-def _common(values: Sequence[float | None], unit: str) -> int:
+def _common_decimals(values: Sequence[float | None], unit: str) -> int:
     """The decimals that values to be compared have in common: those of the finest of them, within reason."""
     usual = 2 if unit == "share" else 4
-    decimals = [_decimals(_scaled(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
+    decimals = [_decimals(_scale(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
     return max([usual, *(usual + 2 if d is None else min(d, usual + 2) for d in decimals)])
 
 
@@ -214,12 +214,12 @@ def _decimals(value: float, unit: str) -> int | None:
     if 0 < size < least:
         exponent = Decimal(repr(size)).adjusted()
         return 1 - exponent if exponent >= -6 else None
-    while size < limit < math.inf and decimals < 15 and _rounded(size, decimals) >= limit:
+    while size < limit < math.inf and decimals < 15 and _round(size, decimals) >= limit:
         decimals += 1
     return decimals
 
 
-def _rounded(value: float, decimals: int) -> Decimal:
+def _round(value: float, decimals: int) -> Decimal:
     if decimals <= _NUDGED_DECIMALS:
         value += math.copysign(_NUDGE, value)
     return Decimal(value).quantize(Decimal(1).scaleb(-decimals), context=_EXACT)

@@ -60,10 +60,10 @@ for process, _, start in processes():
 """
 
 
-def import_ray(what: str) -> Any:
-    """Import Ray, or raise an error that says how to install it; ``what`` is the part that needs it."""
+def import_ray(feature: str) -> Any:
+    """Import Ray, or raise an error that says how to install it; ``feature`` is the part that needs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    need(what, "cluster", "ray")
+    need(feature, "cluster", "ray")
     import ray
 
     return ray
@@ -83,14 +83,14 @@ class Board:
 
 
 @contextlib.contextmanager
-def connect(what: str, address: str | None = None) -> Iterator[Any]:
+def connect(feature: str, address: str | None = None) -> Iterator[Any]:
     """Ray, connected to a cluster; a connection that the process has already is used and left as it is.
 
     Args:
-        what: the part that needs it.
+        feature: the part that needs it.
         address: of a cluster, or ``"auto"`` for the one this machine belongs to; None starts one here, and ends it.
     """
-    ray = import_ray(what)
+    ray = import_ray(feature)
     if address is not None:
         _check_answer(address)
     if ray.is_initialized():
@@ -147,8 +147,8 @@ def _start_undertaker() -> subprocess.Popen[bytes] | None:
     """Start a process that ends Ray's processes when this one ends, however it does; None where there is no /proc."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            name, _, rest = stat.read_text().rpartition(")")
-            if name.endswith("(raylet") and rest.split()[1] == str(os.getpid()):
+            name, _, fields = stat.read_text().rpartition(")")
+            if name.endswith("(raylet") and fields.split()[1] == str(os.getpid()):
                 command = [sys.executable, "-I", "-S", "-c", _UNDERTAKER, stat.parent.name]
                 return subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -171,13 +171,13 @@ def _check_answer(address: str) -> None:
         raise ValueError(f"no Ray cluster answers at {address}: {error}") from None
 
 
-def check_fits(ray: Any, what: str, cpus: float, gpus: float) -> None:
+def check_fits(ray: Any, task: str, cpus: float, gpus: float) -> None:
     """Refuse what no machine of the cluster can run; Ray would wait for such a machine without a message."""
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     machines = [(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in resources]
     if not any(own_cpus >= cpus and own_gpus >= gpus for own_cpus, own_gpus in machines):
         available = "; ".join(sorted({f"{own_cpus:g} and {own_gpus:g}" for own_cpus, own_gpus in machines}))
         raise ValueError(
-            f"{what} takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: they have "
+            f"{task} takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: they have "
             f"{available}"
         )

@@ -38,12 +38,12 @@ def count_tensors(sketch: ConfidenceSketch, logits: Tensor, labels: Tensor) -> N
     precision: Any = None if sketch.kind == "logits" else str(values.dtype).removeprefix("torch.")
     if len(truth):
         reduced = reduce_on_device(rows, truth, sketch.kind)
-        labels_read = truth.cpu().numpy()
-        finished = finish_rows(reduced, labels_read, sketch.kind, precision)
-        sketch.observe(TopLabel.of(reduced, finished, labels_read, precision))
+        row_labels = truth.cpu().numpy()
+        finished = finish_rows(reduced, row_labels, sketch.kind, precision)
+        sketch.observe(TopLabel.of(reduced, finished, row_labels, precision))
 
 
-def added_up(sketch: ConfidenceSketch, device: torch.device | str) -> ConfidenceSketch:
+def sum_over_processes(sketch: ConfidenceSketch, device: torch.device | str) -> ConfidenceSketch:
     """The sketch of all processes together, if there are several, all of which must ask for it.
 
     ``device`` is where this process computes: what processes exchange goes through it.
@@ -59,11 +59,11 @@ def added_up(sketch: ConfidenceSketch, device: torch.device | str) -> Confidence
 
 
 def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
-    """`calibrant.metrics.sketch.kernel.define` on the device of the logits; only its columns leave it."""
+    """`calibrant.metrics.sketch.kernel.reduce_rows` on the device of the logits; only its columns leave it."""
     if not bool(torch.isfinite(z).all()):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
     z = z if z.dtype in (torch.float32, torch.float64) else z.float()
-    top, predicted = z.max(1)
+    top = z.amax(1)
     predicted = (z == top[:, None]).int().argmax(1)  # of equal maxima the first
     at_label = z.gather(1, labels[:, None]).squeeze(1).double()
     if kind == "probabilities":

@@ -117,12 +117,12 @@ def listing(names: Sequence[Any], most: int = 20, characters: int = 400) -> str:
     """
     texts = [printable(shorten(str(name))) for name in names[:most]]
     lengths = itertools.accumulate(len(text) + len(", ") for text in texts)
-    shown = max(1, sum(length <= characters for length in lengths))
-    rest = len(names) - min(shown, len(texts))
-    return (", ".join(texts[:shown]) + (f" and {rest} more" if rest else "")) or "nothing"
+    fitting = max(1, sum(length <= characters for length in lengths))
+    left_out = len(names) - min(fitting, len(texts))
+    return (", ".join(texts[:fitting]) + (f" and {left_out} more" if left_out else "")) or "nothing"
 
 
-def closest(name: str, candidates: Iterable[str]) -> str | None:
+def find_closest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant, whatever its case; of very many only the first are compared."""
     originals: dict[str, str] = {}
     for candidate in itertools.islice(candidates, 2000):
@@ -134,7 +134,7 @@ def closest(name: str, candidates: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or nothing."""
-    guess = closest(name, candidates)
+    guess = find_closest(name, candidates)
     return "" if guess is None else f"; did you mean {guess!r}?"
 
 
@@ -147,12 +147,11 @@ class Numbers(NamedTuple):
 
 def check_scores(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tuple[Numbers, Bools]:
     """Scores and whether each prediction is right, both flattened to ``[N]``; a ``confidence`` must lie in 0..1."""
-    numbers_, right = check_numbers(name, score), check_correct(correct)
-    if right.shape != numbers_.values.shape:
-        requirement = f"the shape of {name} {list(numbers_.values.shape)}"
-        raise ValueError(f"correct must have {requirement}, got {list(right.shape)}")
-    check_within(name, numbers_.values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
-    return Numbers(numbers_.values.reshape(-1), numbers_.precision), right.reshape(-1)
+    (values, precision), correct = check_numbers(name, score), check_correct(correct)
+    if correct.shape != values.shape:
+        raise ValueError(f"correct must have the shape of {name} {list(values.shape)}, got {list(correct.shape)}")
+    check_within(name, values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
+    return Numbers(values.reshape(-1), precision), correct.reshape(-1)
 
 
 def check_numbers(name: str, x: ArrayLike) -> Numbers:
@@ -175,10 +174,10 @@ def check_correct(correct: ArrayLike, *, name: str = "correct") -> Bools:
         raise ValueError(f"{name} must not be empty, got shape {list(array.shape)}")
     if array.dtype.kind == "b":
         return array
-    right: Bools = array == 1
-    if not (right | (array == 0)).all():
-        _refuse(name, "True and False or 1 and 0", array, ~(right | (array == 0)))
-    return right
+    is_one: Bools = array == 1
+    if not (is_one | (array == 0)).all():
+        _refuse(name, "True and False or 1 and 0", array, ~(is_one | (array == 0)))
+    return is_one
 
 
 def check_within(name: str, values: Floats, low: float, high: float, requirement: str | None = None) -> None:
@@ -193,13 +192,13 @@ def check_within(name: str, values: Floats, low: float, high: float, requirement
 
 def position(index: int, shape: tuple[int, ...]) -> str:
     """Where a flat index lies: "in row 3", or "at position [0, 3]" of an array with more axes."""
-    where = [int(i) for i in np.unravel_index(index, shape)] if shape else []
-    return f"in row {where[0]}" if len(where) == 1 else f"at position {where}"
+    indices = [int(i) for i in np.unravel_index(index, shape)] if shape else []
+    return f"in row {indices[0]}" if len(indices) == 1 else f"at position {indices}"
 
 
 def _refuse(name: str, requirement: str, values: npt.NDArray[Any], bad: npt.NDArray[Any]) -> None:
-    first = int(np.argmax(bad))
-    raise ValueError(f"{name} must be {requirement}, got {values.reshape(-1)[first]} {position(first, values.shape)}")
+    index = int(np.argmax(bad))  # of the first
+    raise ValueError(f"{name} must be {requirement}, got {values.reshape(-1)[index]} {position(index, values.shape)}")
 
 
 def as_host_array(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:

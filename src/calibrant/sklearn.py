@@ -155,7 +155,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         return answers
 
     def predict_proba(self, X: Any) -> Doubles:
-        """The calibrated probabilities ``[N, C]``, of samples that are not answered too."""
+        """The calibrated probabilities ``[N, C]``, also of samples that are not answered."""
         values = np.asarray(self._values(X), np.float64)
         check_finite(values)
         return decision_formula(self.policy_, NumpyOps(), values).probabilities
@@ -174,7 +174,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
     def export(self, path: str | Path, X: Any) -> Exported:
         """Write classifier, calibration and decision as one ONNX graph; see `calibrant.export.export_onnx`.
 
-        The label that the graph gives is the position in ``classes_``, beside it is whether to answer. Needs skl2onnx,
+        The graph gives the position of the class in ``classes_``, and whether to answer. It needs skl2onnx,
         and a classifier with ``predict_proba``.
 
         Args:
@@ -317,9 +317,7 @@ def _choose_abstain(abstain: Any, classes: Array) -> Any:
     names = classes.tolist()
     if abstain is None and classes.dtype.kind in "iuf":
         if -1 in names:
-            raise ValueError(
-                "abstain must be given where -1 is a class: it is what predict gives for no answer otherwise"
-            )
+            raise ValueError("abstain must be given where -1 is a class: by default predict gives -1 for no answer")
         return -1
     if abstain in names:
         raise ValueError(f"abstain must not be a class, got {abstain!r} with the classes {listing(names, 5)}")
@@ -330,6 +328,6 @@ def _answer_dtype(classes: Array, abstain: Any) -> np.dtype[Any]:
     """A type that holds the classes and the abstain value as they are."""
     kinds = "iu", "f", "U"
     value = np.min_scalar_type(abstain) if isinstance(abstain, int) else np.asarray(abstain).dtype
-    alike = any(classes.dtype.kind in kind and value.kind in kind for kind in kinds)
-    whole = classes.dtype.kind == "f" and value.kind in "iu"
-    return np.result_type(classes.dtype, value) if alike or whole else np.dtype(object)
+    is_alike = any(classes.dtype.kind in kind and value.kind in kind for kind in kinds)
+    is_whole = classes.dtype.kind == "f" and value.kind in "iu"
+    return np.result_type(classes.dtype, value) if is_alike or is_whole else np.dtype(object)

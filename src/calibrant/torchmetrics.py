@@ -67,16 +67,16 @@ class ConfidenceSketch(Metric):
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``."""
         if self.device.type == "cpu" and (not isinstance(logits, Tensor) or logits.device.type == "cpu"):
-            self._shared().update(logits, labels)
+            self._shared_sketch().update(logits, labels)
         else:
-            self._add(self._batch(logits, labels))
+            self._add(self._count_batch(logits, labels))
 
     def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
         if self.device.type == "cpu":
-            self._shared().update_confidence(confidence, correct)
+            self._shared_sketch().update_confidence(confidence, correct)
         else:
-            batch = self._plain()
+            batch = self._empty_sketch()
             batch.update_confidence(confidence, correct)
             self._add(batch)
         self._computed = None
@@ -84,7 +84,7 @@ class ConfidenceSketch(Metric):
 
     def forward(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Add samples and return the metrics of these alone, of this process; empty if all of them are ignored."""
-        batch = self._batch(logits, labels)
+        batch = self._count_batch(logits, labels)
         self._add(batch)
         self._computed = None
         self._update_count += 1
@@ -110,24 +110,24 @@ class ConfidenceSketch(Metric):
 
     def sketch(self) -> PlainSketch:
         """What this process has seen, as a plain sketch, which can be saved and added to others."""
-        sketch = self._plain()
+        sketch = self._empty_sketch()
         for name in STATE:
             setattr(sketch, name, getattr(self, name).detach().cpu().numpy().copy())
         return sketch
 
-    def _shared(self) -> PlainSketch:
+    def _shared_sketch(self) -> PlainSketch:
         """A plain sketch in the memory of this one's state, which is on the CPU: what it counts is counted here."""
-        sketch = self._plain()
+        sketch = self._empty_sketch()
         for name in STATE:
             setattr(sketch, name, getattr(self, name).detach().numpy())
         return sketch
 
-    def _plain(self) -> PlainSketch:
+    def _empty_sketch(self) -> PlainSketch:
         """An empty sketch with the same settings."""
         return PlainSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind)
 
-    def _batch(self, logits: Tensor, labels: Tensor) -> PlainSketch:
-        batch = self._plain()
+    def _count_batch(self, logits: Tensor, labels: Tensor) -> PlainSketch:
+        batch = self._empty_sketch()
         count_tensors(batch, logits, labels)
         return batch
 

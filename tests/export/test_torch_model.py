@@ -93,7 +93,7 @@ def test_a_segmentation_model_of_one_size_says_so(tmp_path):
             return self.up(self.mix(x.flatten(2)).reshape(-1, 3, 4, 3))
 
     done = export_onnx(make_policy(kind="segmentation"), tmp_path / "s.onnx", model=Fixed(), input_shape=(3, 4, 3))
-    assert done.remarks == ("The graph takes images of 4 x 3 only, or not of twice that size: nor does the model.",)
+    assert done.remarks == ("The graph was checked with images of 4 x 3; the model fails on twice that size.",)
 
 
 def test_a_half_precision_model_differs_by_rounding_alone(tmp_path):

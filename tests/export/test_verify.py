@@ -21,7 +21,7 @@ helper, numpy_helper, T, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProt
         ({"exp": lambda ops, a: ops.node("Exp", ops.mul(a, ops.constant(1.001)))}, Score("max_logit")),
         ({"greater_equal": lambda ops, a, b: ops.node("Greater", a, b)}, Score("max_logit")),
         ({"argmax": lambda ops, a: ops.node("ArgMax", a, axis=1, select_last_index=1)}, Score("msp")),
-        ({"constant": lambda ops, v: ops.stored(np.asarray(v) * (1 + 1e-6))}, Score("negative_entropy")),
+        ({"constant": lambda ops, v: ops.store(np.asarray(v) * (1 + 1e-6))}, Score("negative_entropy")),
     ],
     ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
 )

@@ -155,7 +155,7 @@ def test_what_is_no_file_of_that_size_is_not_read(tmp_path):
     with pytest.raises(ValueError, match="pipe: cannot read a sketch: expected a file, got a named pipe"):
         ConfidenceSketch.load(pipe)
     (tmp_path / "claim").write_bytes((2**60).to_bytes(8, "little") + b"{}")
-    with pytest.raises(ValueError, match=r"claim: cannot read a sketch: it is not a \.safetensors file"):
+    with pytest.raises(ValueError, match=r"claim: cannot read a sketch: it is not a complete \.safetensors file"):
         ConfidenceSketch.load(tmp_path / "claim")
 
 

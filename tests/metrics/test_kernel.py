@@ -146,7 +146,7 @@ def test_normalised_logits_are_the_same_by_either_way(monkeypatch, dtype, centre
 def test_definition_is_the_formula_in_float64(kind):
     z, y = data((57, 11), np.float32, kind)
     exact = z.astype(np.float64)
-    reduced = kernel.define(z, y, kind)
+    reduced = kernel.reduce_rows(z, y, kind)
     assert (reduced.top == exact.max(1)).all()
     assert (reduced.predicted == exact.argmax(1)).all()
     terms = np.exp(exact - exact.max(1, keepdims=True)) if kind == "logits" else exact
@@ -172,7 +172,7 @@ def test_single_precision_has_its_digits(shape):
     z, y = data(shape, np.float32, "logits")
     columns, predicted = np.empty((4, len(z))), np.empty(len(z), np.int64)
     assert compiled.reduce_logits(z, z.view("i4"), y, *columns, predicted)
-    exact = kernel.define(z, y, "logits")
+    exact = kernel.reduce_rows(z, y, "logits")
     assert (predicted == exact.predicted).all()
     np.testing.assert_allclose(columns, exact[:4], rtol=4e-7)
 

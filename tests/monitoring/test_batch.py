@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from calibrant import Monitor, Policy, Predictions
-from calibrant.monitoring.batch import BatchFingerprint, corrected_predictions, count_batch, read_labels
+from calibrant.monitoring.batch import BatchFingerprint, correct_predictions, count_batch, read_labels
 from tests.helpers.watches import draw
 
 
@@ -81,7 +81,7 @@ def test_probabilities_are_corrected_by_the_ratio_of_priors():
     policy = Policy.fit(draw(2000, 0), 0.1, calibrator="temperature")
     batch = draw(90, 7, known=0.5)
     counts = count_batch(policy, batch)
-    corrected = corrected_predictions(policy, batch, counts.shift)
+    corrected = correct_predictions(policy, batch, counts.shift)
     plain = np.exp(batch.logits / policy.calibrator.temperature_)
     expected = plain * counts.shift.priors / counts.shift.before
     np.testing.assert_allclose(corrected.probabilities, expected / expected.sum(1, keepdims=True), rtol=1e-6)

@@ -17,9 +17,9 @@ from calibrant.monitoring.evidence import (
     EvidenceProcess,
     alternative_rates,
     confidence_sequence,
-    generator,
     rank_cells,
     rate_ratios,
+    seeded_generator,
     start_weight,
     total_variation,
 )
@@ -204,13 +204,13 @@ def test_a_change_is_seen(after):
 
 def test_of_a_large_batch_a_part_is_ranked():
     for size in (10**6, 2 * 10**9):
-        cells, grown = rank_cells(np.array([10, 10]), np.array([size, size]), generator("a", "score"))
+        cells, grown = rank_cells(np.array([10, 10]), np.array([size, size]), seeded_generator("a", "score"))
         assert cells.sum() == MOST_RANKED == grown.sum() - 20
 
 
 def test_the_same_names_give_the_same_numbers():
-    assert generator("a", "b").random() == generator("a", "b").random()
-    assert generator("a", "b").random() != generator("ab", "").random()
+    assert seeded_generator("a", "b").random() == seeded_generator("a", "b").random()
+    assert seeded_generator("a", "b").random() != seeded_generator("ab", "").random()
 
 
 def test_total_variation_and_its_limits():

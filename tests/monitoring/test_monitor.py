@@ -97,7 +97,7 @@ def test_a_watch_is_continued_with_its_own_settings(policy, named, tmp_path):
         Monitor.load(policy, path, by_group="site")
     with pytest.raises(ValueError, match="same alpha"):
         Monitor(policy).merge(path)
-    with pytest.raises(ValueError, match="the watch is of another policy"):
+    with pytest.raises(ValueError, match="the watch is for another policy"):
         Monitor.load(Policy.fit(draw(500, 5), 0.2), path)
 
 

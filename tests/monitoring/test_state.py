@@ -12,7 +12,7 @@ from calibrant import Monitor
 from calibrant.monitoring.state import (
     KnownLabels,
     LabelArrival,
-    newly_known,
+    find_new_labels,
     parse_state,
     policy_fingerprint,
     read_state,
@@ -100,10 +100,10 @@ def arrival(answers, errors, **groups):
 
 
 def test_only_new_labels_count():
-    new = newly_known(arrival(10, 2, north=(10, 2)), arrival(25, 3, north=(20, 3), south=(5, 0)))
+    new = find_new_labels(arrival(10, 2, north=(10, 2)), arrival(25, 3, north=(20, 3), south=(5, 0)))
     assert new == arrival(15, 1, north=(10, 1), south=(5, 0))
-    assert newly_known(arrival(10, 2), arrival(10, 1)) is None
-    assert newly_known(arrival(10, 2), arrival(12, 5)) is None
+    assert find_new_labels(arrival(10, 2), arrival(10, 1)) is None
+    assert find_new_labels(arrival(10, 2), arrival(12, 5)) is None
 
 
 KILLED = """

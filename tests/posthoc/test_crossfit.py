@@ -15,7 +15,7 @@ from calibrant.posthoc import (
     VectorScaling,
     scores_by_reading,
 )
-from calibrant.posthoc.crossfit import crossfit, crossfit_all, crossfit_ranks, folds_of
+from calibrant.posthoc.crossfit import assign_folds, crossfit, crossfit_all, crossfit_ranks
 from calibrant.training import check_recipe
 
 
@@ -29,7 +29,7 @@ def data():
 
 
 def test_samples_are_dealt_by_turns_and_images_stay_together():
-    np.testing.assert_array_equal(folds_of(np.array([7, 7, 9, 12, 30, 31, 40, 40])), [0, 0, 1, 2, 3, 4, 0, 0])
+    np.testing.assert_array_equal(assign_folds(np.array([7, 7, 9, 12, 30, 31, 40, 40])), [0, 0, 1, 2, 3, 4, 0, 0])
 
 
 def test_each_row_is_scaled_by_a_temperature_that_was_fitted_on_the_others(data):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant._validation import closest, listing
+from calibrant._validation import find_closest, listing
 from tests.helpers.predictions import CLASSES, SOON, Q, refusal, refusal_of, refused, write_table
 
 
@@ -93,7 +93,7 @@ def test_very_many_names_take_no_time(tmp_path):
     names = [f"logits.{i}" for i in range(20_000)]
     (tmp_path / "d.csv").write_text(",".join([*names, "labels"]) + "\n" + "0," * 19_999 + "x,0\n")
     assert "column 'logits.19999' must be a number, got 'x' in line 2" in refusal(tmp_path / "d.csv")
-    assert closest("lables", (f"label{i}" for i in range(10**9))) is not None  # the first are looked at
+    assert find_closest("lables", (f"label{i}" for i in range(10**9))) is not None  # the first are looked at
     assert listing(["x" * 500] * 50).endswith("... and 44 more")
 
 

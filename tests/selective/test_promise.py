@@ -6,7 +6,7 @@ from scipy.stats import betabinom, binom
 
 from calibrant.posthoc import NumpyOps
 from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.thresholds.risk import ClassThreshold, abstaining
+from calibrant.selective.thresholds.risk import ClassThreshold, abstaining_threshold
 from tests.helpers.exports import at
 
 LABELS = np.array([0, 0, 1, 1, 2])
@@ -122,7 +122,7 @@ def test_sentences(promise, words, title, tally):
 
 
 def test_a_class_that_is_never_answered_is_named():
-    parts = (ClassThreshold(0, "north", at(0.5)), ClassThreshold(1, "north", abstaining("best", 0.1, 0.99)))
+    parts = (ClassThreshold(0, "north", at(0.5)), ClassThreshold(1, "north", abstaining_threshold("best", 0.1, 0.99)))
     text = Promise(by_class=True).words(parts, at(0.5), NAMES, "site", 0.1, 0.95)
     assert "in every site" in text
     assert text.endswith("It never answers north: dog.")

@@ -31,10 +31,10 @@ from calibrant.posthoc import (
     Ranked,
     Repaired,
     TemperatureScaling,
+    assign_folds,
     crossfit,
     crossfit_ranks,
     fit_best_norm,
-    folds_of,
     rank_shares,
     scores_by_reading,
 )
@@ -145,7 +145,7 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
         return None
     values, labels, unit = collected.logits.columns()
     samples = take_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
-    if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
+    if samples is None or len(np.unique(assign_folds(samples.rows.unit))) < FOLDS:
         return None
     return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)
 
@@ -177,7 +177,7 @@ def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict
 def _folds(collected: Collected) -> Ints:
     """Fold of each kept row; pixels of an image and tokens of a sequence stay together."""
     _, labels, image = collected.logits.columns()
-    return folds_of(np.arange(len(labels)) if collected.kind == "classification" else image)
+    return assign_folds(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
 def _ranked(

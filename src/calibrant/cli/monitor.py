@@ -138,12 +138,12 @@ def _begin(policy: Policy, state: Path | None, by_group: str | None, alpha: floa
 
 def _change(watching: Monitor, path: Path | None, change: Callable[[], object]) -> None:
     """Change a watch and write its state; what another process added to the file meanwhile stays in it."""
-    from calibrant.monitoring import Monitor, locked
+    from calibrant.monitoring import Monitor, lock_folder
 
     if path is None:
         change()
         return
-    with locked(path):
+    with lock_folder(path):
         if path.exists():
             watching.state = Monitor.load(watching.policy, path).state
         change()
@@ -154,11 +154,11 @@ def _write_corrected(
     watching: Monitor, predictions: Predictions, counts: BatchCounts, path: Path, progress: Progress
 ) -> None:
     """The calibrated probabilities of a batch, as they would be with its estimated priors."""
-    from calibrant.monitoring import corrected_predictions
+    from calibrant.monitoring import correct_predictions
 
     if counts.shift is None:
         raise ValueError("--corrected needs the priors at the fit, and the policy has none: fit it again")
-    corrected_predictions(watching.policy, predictions, counts.shift, progress=progress).save(path)
+    correct_predictions(watching.policy, predictions, counts.shift, progress=progress).save(path)
 
 
 def _report(watching: Monitor, output: Path | None, as_json: bool, quiet: bool) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
 from calibrant._numbers import percent
-from calibrant.export.graph import attach, interface, logits_only
-from calibrant.export.inputs import check_size, model_batches
+from calibrant.export.graph import attach, interface, make_logits_graph
+from calibrant.export.inputs import check_input_size, model_batches
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prepare
 from calibrant.export.onnx_model import OLDEST, read
-from calibrant.export.verify import CheckBatch, Verification, probing_batches, verify
+from calibrant.export.verify import CheckBatch, Verification, make_probing_batches, verify
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def export_onnx(
         >>> logits = np.random.default_rng(0).standard_normal((500, 3))
         >>> policy = Policy.fit(Predictions.from_logits(logits, logits.argmax(1)), target_risk=0.2)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     done = export_onnx(policy, os.path.join(folder, "policy.onnx"))
-        >>> [tensor.name for tensor in done.inputs], done.difference < 1e-5
+        ...     exported = export_onnx(policy, os.path.join(folder, "policy.onnx"))
+        >>> [tensor.name for tensor in exported.inputs], exported.difference < 1e-5
         (['logits'], True)
     """
     need("export_onnx", "export", "onnx", "onnxruntime", *(["onnxscript"] if model is not None else []))
@@ -127,7 +127,7 @@ def export_onnx(
     if input_shape is not None and not all(type(n) is int and n > 0 for n in input_shape):
         raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
     if input_shape is not None and inputs is None:
-        check_size("input_shape", input_shape)
+        check_input_size("input_shape", input_shape)
 
     with contextlib.ExitStack() as stack:
         if model is not None:
@@ -142,19 +142,19 @@ def export_onnx(
             source = prepare(read(onnx_model), policy, output)
             batches = model_batches(policy, source, inputs, input_shape)
         else:
-            source, batches = logits_only(policy, opset or OPSET), probing_batches(policy)
+            source, batches = make_logits_graph(policy, opset or OPSET), make_probing_batches(policy)
         return _write(policy, path, source, batches, real=inputs is not None)
 
 
-def _check_model_arguments(path: Path, model: Any, onnx_model: Any, others: dict[str, Any]) -> None:
+def _check_model_arguments(path: Path, model: Any, onnx_model: Any, model_options: dict[str, Any]) -> None:
     if model is not None and onnx_model is not None:
         raise ValueError("model and onnx_model are both given: one of them makes the logits")
     if model is None and onnx_model is None:
-        for name, value in others.items():
+        for name, value in model_options.items():
             if value is not None:
                 raise ValueError(f"{name} goes with a model, and none is given")
-    exists = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
-    if exists and os.path.samefile(path, onnx_model):
+    both_exist = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
+    if both_exist and os.path.samefile(path, onnx_model):
         raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
 
 

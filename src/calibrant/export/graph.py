@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import Doubles
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
 from calibrant.selective import Policy, decision_formula
@@ -20,8 +21,6 @@ from calibrant.selective import Policy, decision_formula
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-
-Doubles = npt.NDArray[np.float64]
 
 OUTPUTS = ("label", "confidence", "accept", "probabilities")
 SET = "prediction_set"
@@ -33,7 +32,7 @@ _DESCRIPTIONS = {
     "accept": "whether to answer; false abstains",
     "probabilities": "the calibrated probabilities",
     SET: "which classes are in the prediction set",
-    GROUP: "the place of the sample's group in calibrant.group_names, anything else if it has none of them",
+    GROUP: "the position of the sample's group in calibrant.group_names; any other number if it is not listed",
 }
 
 
@@ -61,13 +60,13 @@ class OnnxOps:
         if output is None and key in self._names:
             return self._names[key]
         name = f"{PREFIX}{kind}_{len(self.nodes)}"
-        first = output or name
-        names = [first, *(f"{name}_{i}" for i in range(1, outputs))]
+        result = output or name
+        names = [result, *(f"{name}_{i}" for i in range(1, outputs))]
         self.nodes.append(helper.make_node(kind, inputs, names, name=name, **attributes))
-        self._names[key] = first
-        return first
+        self._names[key] = result
+        return result
 
-    def stored(self, values: npt.NDArray[Any]) -> str:
+    def store(self, values: npt.NDArray[Any]) -> str:
         """A constant of the type it comes in."""
         from onnx import numpy_helper
 
@@ -78,9 +77,9 @@ class OnnxOps:
             self.constants.append(numpy_helper.from_array(values, self._names[key]))
         return self._names[key]
 
-    def whole(self, *numbers: int) -> str:
+    def store_integers(self, *numbers: int) -> str:
         """Whole numbers ``[len(numbers)]``."""
-        return self.stored(np.array(numbers, dtype=np.int64))
+        return self.store(np.array(numbers, dtype=np.int64))
 
     def cast(self, a: str, to: str, *, output: str | None = None) -> str:
         """Another type, by its name in ONNX."""
@@ -89,7 +88,7 @@ class OnnxOps:
         return self.node("Cast", a, output=output, to=TensorProto.DataType.Value(to))
 
     def constant(self, values: npt.ArrayLike) -> str:
-        return self.stored(np.asarray(values, dtype=np.float64))
+        return self.store(np.asarray(values, dtype=np.float64))
 
     def add(self, a: str, b: str) -> str:
         return self.node("Add", a, b)
@@ -125,24 +124,24 @@ class OnnxOps:
         return self.node("GreaterOrEqual", a, b)
 
     def largest(self, a: str) -> str:
-        return self._reduced("ReduceMax", a, since=18)
+        return self._reduce("ReduceMax", a, since=18)
 
     def top(self, a: str, k: int) -> str:
-        return self.node("TopK", a, self.whole(k), outputs=2, axis=1)
+        return self.node("TopK", a, self.store_integers(k), outputs=2, axis=1)
 
     def total(self, a: str) -> str:
-        return self._reduced("ReduceSum", a, since=13)
+        return self._reduce("ReduceSum", a, since=13)
 
     def mean(self, a: str) -> str:
-        return self._reduced("ReduceMean", a, since=18)
+        return self._reduce("ReduceMean", a, since=18)
 
-    def _reduced(self, kind: str, a: str, *, since: int) -> str:
+    def _reduce(self, kind: str, a: str, *, since: int) -> str:
         if self.opset >= since:
-            return self.node(kind, a, self.whole(1), keepdims=1)
+            return self.node(kind, a, self.store_integers(1), keepdims=1)
         return self.node(kind, a, axes=[1], keepdims=1)
 
     def columns(self, a: str, start: int, stop: int) -> str:
-        return self.node("Slice", a, self.whole(start), self.whole(stop), self.whole(1))
+        return self.node("Slice", a, self.store_integers(start), self.store_integers(stop), self.store_integers(1))
 
     def matmul(self, a: str, weight: Doubles) -> str:
         return self.node("MatMul", a, self.constant(weight))
@@ -157,26 +156,26 @@ class OnnxOps:
         padded[:, :length] = knots
         answers = np.concatenate([values, np.repeat(values[:, -1:], size - length - 1, axis=1)], axis=1)
         flat = self.constant(padded.reshape(-1))
-        cell = self.stored(np.arange(tables, dtype=np.int64) * size)
+        cell = self.store(np.arange(tables, dtype=np.int64) * size)
         if not steps:  # one value for all, but in the shape of a
             cell = self.where(self.greater_equal(a, a), cell, cell)
         for step in (2**k for k in reversed(range(steps))):
-            probe = self.node("Gather", flat, self.node("Add", cell, self.whole(step - 1)))
-            cell = self.where(self.greater_equal(a, probe), self.node("Add", cell, self.whole(step)), cell)
+            probe = self.node("Gather", flat, self.node("Add", cell, self.store_integers(step - 1)))
+            cell = self.where(self.greater_equal(a, probe), self.node("Add", cell, self.store_integers(step)), cell)
         return self.node("Gather", self.constant(answers.reshape(-1)), cell)
 
     def falling_totals(self, a: str) -> tuple[str, str]:
         falling = self.top(a, self.num_classes)  # equal values by rising index, as ONNX has it
         order, empty = f"{falling}_1", self.mul(a, self.constant(0.0))
         numbers = self.node("Expand", self.constant(np.arange(1.0, self.num_classes + 1)), self.node("Shape", a))
-        totals = self.node("CumSum", falling, self.stored(np.array(1, dtype=np.int64)))
+        totals = self.node("CumSum", falling, self.store(np.array(1, dtype=np.int64)))
         return (
             self.node("ScatterElements", empty, order, numbers, axis=1),
             self.node("ScatterElements", empty, order, totals, axis=1),
         )
 
     def predicted(self, a: str) -> str:
-        return self.node("Equal", self.whole(*range(self.num_classes)), self.argmax(a))
+        return self.node("Equal", self.store_integers(*range(self.num_classes)), self.argmax(a))
 
     def argmax(self, a: str) -> str:
         return self.node("ArgMax", a, axis=1, keepdims=1)
@@ -191,21 +190,21 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
     values = ops.cast(logits, "DOUBLE")
     rows, shape = values, ""
     if rank > 2:
-        last = ops.node("Transpose", values, perm=[0, *range(2, rank), 1])
-        full = ops.node("Shape", last)
-        shape = ops.node("Slice", full, ops.whole(0), ops.whole(rank - 1), ops.whole(0))
-        rows = ops.node("Reshape", last, ops.whole(-1, policy.num_classes))
+        classes_last = ops.node("Transpose", values, perm=[0, *range(2, rank), 1])
+        full = ops.node("Shape", classes_last)
+        shape = ops.node("Slice", full, ops.store_integers(0), ops.store_integers(rank - 1), ops.store_integers(0))
+        rows = ops.node("Reshape", classes_last, ops.store_integers(-1, policy.num_classes))
     group = None
     if policy.group_names is not None:
-        group = ops.node("Unsqueeze", ops.cast(GROUP, "DOUBLE"), ops.whole(*range(1, max(2, rank - 1))))
+        group = ops.node("Unsqueeze", ops.cast(GROUP, "DOUBLE"), ops.store_integers(*range(1, max(2, rank - 1))))
         if rank > 2:
-            group = ops.node("Reshape", ops.node("Expand", group, shape), ops.whole(-1, 1))
+            group = ops.node("Reshape", ops.node("Expand", group, shape), ops.store_integers(-1, 1))
     answers = decision_formula(policy, ops, rows, group)
 
     def flatten(column: str, output: str | None = None) -> str:
         if rank > 2:
             return ops.node("Reshape", column, shape, output=output)
-        return ops.node("Squeeze", column, ops.whole(1), output=output)
+        return ops.node("Squeeze", column, ops.store_integers(1), output=output)
 
     flatten(answers.label, "label")
     ops.cast(flatten(answers.confidence), "FLOAT", output="confidence")
@@ -220,7 +219,7 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
     return ops
 
 
-def logits_only(policy: Policy, opset: int) -> LogitsModel:
+def make_logits_graph(policy: Policy, opset: int) -> LogitsModel:
     """A graph of nothing but its input."""
     from onnx import TensorProto, helper
 
@@ -292,15 +291,15 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
     return model
 
 
-def with_own_logits(model: ModelProto) -> ModelProto:
+def add_logits_output(model: ModelProto) -> ModelProto:
     """A graph with its policy that also gives its own logits, in float64, as its last output."""
     import onnx
 
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
-    first = next(node for node in watched.graph.node if node.name.startswith(PREFIX))
-    watched.graph.output.append(onnx.helper.make_tensor_value_info(first.output[0], onnx.TensorProto.DOUBLE, None))
-    return watched
+    extended = onnx.ModelProto()
+    extended.CopyFrom(model)
+    cast = next(node for node in extended.graph.node if node.name.startswith(PREFIX))  # the policy's first node
+    extended.graph.output.append(onnx.helper.make_tensor_value_info(cast.output[0], onnx.TensorProto.DOUBLE, None))
+    return extended
 
 
 def _prefix(graph: GraphProto, prefix: str, exceptions: frozenset[str]) -> None:

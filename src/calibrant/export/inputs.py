@@ -24,7 +24,7 @@ from calibrant.export.logits_tensor import (
     one_column_hint,
     shape_of_logits,
 )
-from calibrant.export.onnx_model import Feeds, Runner, runner
+from calibrant.export.onnx_model import Feeds, Runner, make_runner
 from calibrant.export.verify import CheckBatch
 from calibrant.selective import Policy
 
@@ -46,9 +46,9 @@ def model_batches(
     policy: Policy, source: LogitsModel, inputs: Any, shape: Sequence[int] | None, model: Reference | None = None
 ) -> list[CheckBatch]:
     """Given or random inputs, run through the model alone."""
-    run = runner(source.model, "the model")
-    first = next((value.dims for value in source.inputs if value.dims != ()), None)
-    size = first[0] if first and isinstance(first[0], int) else None
+    run = make_runner(source.model, "the model")
+    dims = next((value.dims for value in source.inputs if value.dims != ()), None)
+    size = dims[0] if dims and isinstance(dims[0], int) else None
     if size is not None:
         source.remarks.append(f"The model's batch is fixed at {size}: so is the graph's.")
     if inputs is not None:
@@ -90,7 +90,7 @@ def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
 
 def _cut(inputs: Sequence[TensorInfo], values: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
     """Given inputs and groups in batches of the model's size, or of `BATCH` and one of a single row."""
-    arrays, group = given_inputs(inputs, values)
+    arrays, group = check_inputs(inputs, values)
     rows = _count(inputs, arrays)
     if size is not None and rows < size:
         raise ValueError(f"inputs must have at least the {size} rows of the model's fixed batch, got {rows}")
@@ -119,7 +119,7 @@ def _other_size(
     try:
         reference = model(larger)
     except Exception:  # whatever a model raises
-        source.remarks.append(f"{only}, or not of twice that size: nor does the model.")
+        source.remarks.append(f"The graph was checked with images of {size}; the model fails on twice that size.")
         return []
     try:
         return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), run({INPUT: larger})[0], reference)]
@@ -159,7 +159,7 @@ def _random(value: TensorInfo, rows: int, shape: Sequence[int] | None, rng: np.r
         dims = (None if dims is None else dims[0], *shape)
     if dims is None or any(not isinstance(d, int) for d in dims[1:]):
         raise ValueError(f"the shape of {value} is not known: give input_shape (without the batch) or inputs")
-    check_size(f"the shape of {value}", [d for d in dims[1:] if isinstance(d, int)])
+    check_input_size(f"the shape of {value}", [d for d in dims[1:] if isinstance(d, int)])
     size = [d if isinstance(d, int) else rows for d in dims]
     dtype = np.dtype(_TYPES[value.kind])
     if dtype.kind == "f":
@@ -173,7 +173,7 @@ def _dims_match(dims: Sequence[int | str | None], shape: Sequence[int]) -> bool:
     return len(dims) == len(shape) and all(not isinstance(d, int) or d == n for d, n in pairs)
 
 
-def check_size(name: str, shape: Sequence[int]) -> None:
+def check_input_size(name: str, shape: Sequence[int]) -> None:
     """Raise if an input, whose shape comes without the batch, is too large to be drawn at random."""
     if len(shape) > MOST_DIMENSIONS or math.prod(shape) > MOST_NUMBERS:
         requirement = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
@@ -182,7 +182,7 @@ def check_size(name: str, shape: Sequence[int]) -> None:
         )
 
 
-def given_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Array | None]:
+def check_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Array | None]:
     """An array for the only input, or arrays by name, checked; and groups, if they are among them."""
     described = ", ".join(map(str, inputs))
     if isinstance(values, Mapping):

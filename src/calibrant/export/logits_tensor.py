@@ -73,8 +73,8 @@ def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bo
         inferred = onnx.shape_inference.infer_shapes(model).graph
     except Exception:  # what is not known is found out by running
         inferred = graph
-    logits = _choose(graph, inferred, policy, output)
-    if not _fits(logits, policy):
+    logits = _choose_tensor(graph, inferred, policy, output)
+    if not _can_be_logits(logits, policy):
         hint = one_column_hint(policy, logits.dims)
         raise ValueError(f"the policy is for {policy.kind} and takes {shape_of_logits(policy)}, got {logits}{hint}")
     _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
@@ -161,7 +161,7 @@ def _tensor_info(value: Any) -> TensorInfo:
 # ---------------------------------------------------------------------- which tensor
 
 
-def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, output: str | None) -> TensorInfo:
+def _choose_tensor(graph: GraphProto, inferred: GraphProto, policy: Policy, output: str | None) -> TensorInfo:
     """The tensor to take: as named, or the only floating-point output with as many classes."""
     infos = {value.name: _tensor_info(value) for value in (*inferred.value_info, *inferred.output)}
     # A ZipMap makes a list of dictionaries of a tensor: the tensor is taken.
@@ -174,7 +174,7 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, output: str
         return infos.get(source, TensorInfo(source, None, None))
 
     if output is None:
-        fitting = [name for name in outputs if tensor(name).is_floating and _fits(tensor(name), policy)]
+        fitting = [name for name in outputs if tensor(name).is_floating and _can_be_logits(tensor(name), policy)]
         shape = shape_of_logits(policy)
         if not fitting:
             hint = next(filter(None, (one_column_hint(policy, tensor(name).dims) for name in outputs)), "")
@@ -223,7 +223,7 @@ def has_rank(policy: Policy, rank: int) -> bool:
     return rank > 2 if policy.kind == "segmentation" else rank == 2
 
 
-def _fits(tensor: TensorInfo, policy: Policy) -> bool:
+def _can_be_logits(tensor: TensorInfo, policy: Policy) -> bool:
     """Whether nothing known about a tensor speaks against its being the logits."""
     dims = tensor.dims
     if dims is None:
@@ -278,10 +278,10 @@ def _check_maker(graph: GraphProto, tensor: str, policy: Policy, *, named: bool,
     if policy.takes != "logits":
         return
     makers = {name: node for node in graph.node for name in node.output if name}
-    maker = _maker(makers, tensor)
+    maker = _find_maker(makers, tensor)
     if not _gives_probabilities(maker) and not (_operation(maker) == "TreeEnsembleClassifier" and not named):
         return
-    before = _before(makers, maker)
+    before = _tensor_before(makers, maker)
     ways = ["fit the policy on probabilities"]
     if before is not None and inside:
         ways.insert(0, f"name the tensor before it, {before!r}")
@@ -293,7 +293,7 @@ def _check_maker(graph: GraphProto, tensor: str, policy: Policy, *, named: bool,
     )
 
 
-def _maker(makers: dict[str, NodeProto], tensor: str) -> NodeProto | None:
+def _find_maker(makers: dict[str, NodeProto], tensor: str) -> NodeProto | None:
     """The node whose result a tensor holds, perhaps in another shape or type."""
     maker = makers.get(tensor)
     while maker is not None and _operation(maker) in _PASSING:
@@ -310,14 +310,14 @@ def _gives_probabilities(maker: NodeProto | None) -> bool:
     return any(transform in _TRANSFORMS for transform in transforms)
 
 
-def _before(makers: dict[str, NodeProto], maker: NodeProto | None) -> str | None:
+def _tensor_before(makers: dict[str, NodeProto], maker: NodeProto | None) -> str | None:
     """The tensor that becomes probabilities, if it is one of the graph's own; a classifier's own scores are not."""
     if maker is not None and _operation(maker) == "Normalizer":
-        maker = _maker(makers, maker.input[0])
+        maker = _find_maker(makers, maker.input[0])
     if maker is None or _operation(maker) not in _SQUASHING:
         return None
     tensor = str(maker.input[0])
-    return None if _gives_probabilities(_maker(makers, tensor)) else tensor
+    return None if _gives_probabilities(_find_maker(makers, tensor)) else tensor
 
 
 #: How far below 0 a probability may come out of a graph in single precision: converted forests subtract.

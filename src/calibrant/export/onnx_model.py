@@ -36,13 +36,13 @@ def read(source: str | Path | ModelProto) -> ModelProto:
     import onnx
 
     if isinstance(source, onnx.ModelProto):
-        model, where = onnx.ModelProto(), "the ONNX model"
+        model, title = onnx.ModelProto(), "the ONNX model"
         model.CopyFrom(source)
         if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(model)):
-            raise ValueError(f"{where} keeps weights in another file: give the path of its .onnx file instead")
+            raise ValueError(f"{title} keeps weights in another file: give the path of its .onnx file instead")
     else:
         path = Path(source)
-        where = str(path)
+        title = str(path)
         if not path.exists():
             raise ValueError(f"{path}: there is no such file")
         if path.stat().st_size > LARGEST:
@@ -51,16 +51,16 @@ def read(source: str | Path | ModelProto) -> ModelProto:
         try:
             model = onnx.load_model_from_string(data, format="protobuf")
         except Exception as error:  # protobuf has its own classes
-            raise ValueError(f"{path}: not an ONNX file, or a part of one ({brief(error)})") from None
+            raise ValueError(f"{path}: not an ONNX file, or an incomplete one ({brief(error)})") from None
         _load_weights(model, path)
-    _check_dense_sizes(model, where)
-    _check_text(model.graph, where)
+    _check_dense_sizes(model, title)
+    _check_text(model.graph, title)
     try:
         check(model)
     except Exception as error:
-        raise ValueError(f"{where}: not a valid ONNX model ({brief(error)})") from None
+        raise ValueError(f"{title}: not a valid ONNX model ({brief(error)})") from None
     if any(entry.key == MARK for entry in model.metadata_props):
-        raise ValueError(f"{where}: has a policy already, extend the model it was made from")
+        raise ValueError(f"{title}: has a policy already, extend the model it was made from")
     return model
 
 
@@ -79,13 +79,13 @@ def check(model: ModelProto) -> None:
             tensor.ClearField("shape")
 
 
-def _check_dense_sizes(model: ModelProto, where: str) -> None:
+def _check_dense_sizes(model: ModelProto, title: str) -> None:
     """Raise if sparse weights claim more room than a model may have: onnxruntime makes them dense."""
     for sparse in model.graph.sparse_initializer:
         shape = [int(length) for length in sparse.dims]
         if 8 * math.prod(max(0, length) for length in shape) > LARGEST:  # 8 bytes have the largest numbers
             name = sparse.values.name
-            raise ValueError(f"{where}: the sparse weights {name} {shape[:8]} have over 2 GB when filled")
+            raise ValueError(f"{title}: the sparse weights {name} {shape[:8]} have over 2 GB when filled")
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
@@ -103,16 +103,16 @@ def named_values(graph: GraphProto) -> list[Any]:
     return [*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse]
 
 
-def _check_text(graph: GraphProto, where: str) -> None:
+def _check_text(graph: GraphProto, title: str) -> None:
     """Raise if a name in a graph, or in its branches and loops, is no text: protobuf gives it as bytes."""
     names = [entry.name for entry in named_values(graph)]
     for node in graph.node:
         names += [node.name, node.op_type, node.domain, *node.input, *node.output]
         for inner in subgraphs(node):
-            _check_text(inner, where)
+            _check_text(inner, title)
     odd = [name for name in names if isinstance(name, bytes)]
     if odd:
-        raise ValueError(f"{where}: names in a model must be UTF-8, got {odd[0][:60]!r}")
+        raise ValueError(f"{title}: names in a model must be UTF-8, got {odd[0][:60]!r}")
 
 
 def _load_weights(model: ModelProto, path: Path) -> None:
@@ -175,14 +175,14 @@ def brief(error: BaseException, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def runner(model: ModelProto, title: str) -> Runner:
+def make_runner(model: ModelProto, title: str) -> Runner:
     """A model in onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads()
-    if _memory_is_limited():
+    if _limit_memory():
         options.add_session_config_entry("session.use_env_allocators", "1")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors, before it tries again
@@ -215,7 +215,7 @@ def most_memory() -> int:
 
 
 @functools.cache
-def _memory_is_limited() -> bool:
+def _limit_memory() -> bool:
     """Limit what onnxruntime takes in this process, once; False where it cannot be, or somebody else has done so."""
     import onnxruntime
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.export.inputs import check_logits, given_inputs
+from calibrant.export.inputs import check_inputs, check_logits
 from calibrant.export.logits_tensor import INPUT, LOGITS, LogitsModel, TensorInfo, prepare
 from calibrant.export.onnx_model import read
 from calibrant.models import (
@@ -92,8 +92,9 @@ def to_logits_model(
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and error.code == TERMINATED:
                 raise
-            first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ValueError(f"the model does not take inputs [N, {str(list(sample.shape[1:]))[1:]}: {first}") from None
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            shape_text = ", ".join(["N", *map(str, sample.shape[1:])])
+            raise ValueError(f"the model does not take inputs [{shape_text}]: {reason}") from None
     # A batch of one would be taken for a constant.
     sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
     proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
@@ -108,7 +109,7 @@ def _sample(model: nn.Module, shape: Sequence[int] | None, inputs: Any) -> Tenso
     weight = _weight(model)
     dtype = weight.dtype if weight.is_floating_point() else torch.get_default_dtype()
     if inputs is not None:
-        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
+        feeds, _ = check_inputs((TensorInfo(INPUT, None, None),), inputs)
         sample = torch.from_numpy(feeds[INPUT][:2])
         if shape is not None and list(sample.shape[1:]) != list(shape):
             raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")

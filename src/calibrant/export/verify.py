@@ -8,19 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Array, Precision, as_numpy, class_rows, is_half, precision_of
-from calibrant._validation import listing
-from calibrant.export.graph import GROUP, OUTPUTS, SET, with_own_logits
-from calibrant.export.onnx_model import Feeds, Runner, runner
+from calibrant._arrays import Array, Doubles, Precision, as_numpy, class_rows, is_half, precision_of
+from calibrant._validation import Bools, listing
+from calibrant.export.graph import GROUP, OUTPUTS, SET, add_logits_output
+from calibrant.export.onnx_model import Feeds, Runner, make_runner
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.selective import Decision, Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-Bools = npt.NDArray[np.bool_]
 
 CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
 HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
@@ -47,17 +44,17 @@ class CheckBatch:
 
 def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> Verification:
     """Compare a graph's answers with the policy's; raises if the graph is wrong anywhere."""
-    run, verification = runner(model, "the extended graph"), Verification(policy)
+    run, verification = make_runner(model, "the extended graph"), Verification(policy)
 
     @functools.cache
-    def watching() -> Runner:
-        return runner(with_own_logits(model), "the extended graph")
+    def logits_runner() -> Runner:
+        return make_runner(add_logits_output(model), "the extended graph")
 
     for batch in batches:
         feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
 
         def own_logits(feeds: Feeds = feeds) -> Array:
-            return watching()(feeds)[-1]
+            return logits_runner()(feeds)[-1]
 
         verification.add(run(feeds), batch.reference, batch.group, own_logits)
     verification.check()
@@ -84,7 +81,7 @@ class AnswerRows:
         flat = label.reshape(-1), confidence.reshape(-1), accept.reshape(-1)
         return cls(*flat, class_rows(probabilities), *sets)
 
-    def differing(self, other: AnswerRows) -> tuple[Bools, npt.NDArray[np.float64]]:
+    def compare(self, other: AnswerRows) -> tuple[Bools, Doubles]:
         """Which rows differ from another's, and by how much the probabilities do."""
         gap = np.maximum(_gap(self.probabilities, other.probabilities).max(1), _gap(self.confidence, other.confidence))
         # Where logits are NaN, there is no largest either.
@@ -95,7 +92,7 @@ class AnswerRows:
         return off, gap
 
 
-def _gap(a: Array, b: Array) -> npt.NDArray[np.float64]:
+def _gap(a: Array, b: Array) -> Doubles:
     a, b = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore"):
         return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
@@ -115,7 +112,7 @@ class Verification:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.rows = self.accepted = self.undecided = self.wrong = 0
-        self.difference, self.blur, self.first = 0.0, 0.0, ""
+        self.difference, self.blur, self.first_error = 0.0, 0.0, ""
 
     def add(self, graph: Sequence[Array], logits: Any, group: Array | None, graph_logits: Callable[[], Array]) -> None:
         """Compare a batch.
@@ -128,7 +125,7 @@ class Verification:
         """
         reference = as_numpy("logits", logits)[0]
         answers, expected = AnswerRows.of_graph(graph), self._answer(reference, group)
-        off, gap = answers.differing(expected)
+        off, gap = answers.compare(expected)
         if off.any():
             excused = off & self._is_rounding(graph_logits(), reference, precision_of(logits), answers, group)
             self.undecided += int(excused.sum())
@@ -136,7 +133,7 @@ class Verification:
             gap = np.where(excused, 0.0, gap)
             off &= ~excused
         if off.any() and not self.wrong:
-            self.first = _describe(answers, expected, int(np.argmax(off)), self.rows)
+            self.first_error = _describe(answers, expected, int(np.argmax(off)), self.rows)
         self.wrong += int(off.sum())
         self.rows += len(off)
         self.accepted += int(answers.accept.sum())
@@ -148,7 +145,7 @@ class Verification:
         if self.wrong:
             raise ValueError(
                 f"the graph does not do what the policy does in {self.wrong} of {self.rows} rows, so nothing was "
-                f"written: {self.first}; the largest difference of probabilities is {self.difference:.3g}"
+                f"written: {self.first_error}; the largest difference of probabilities is {self.difference:.3g}"
             )
 
     def _answer(self, logits: Array, group: Array | None) -> AnswerRows:
@@ -175,7 +172,7 @@ class Verification:
         a, b = (class_rows(z.astype(np.float64)) for z in (logits, reference))
         close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
         is_close = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
-        off, _ = answers.differing(self._answer(logits, group))
+        off, _ = answers.compare(self._answer(logits, group))
         return is_close & (~off | self._is_blurred(logits, answers, group))
 
     def _is_blurred(self, z: Array, answers: AnswerRows, group: Array | None) -> Bools:
@@ -189,7 +186,7 @@ class Verification:
         blurred = np.zeros(len(answers.label), dtype=bool)
         for _ in range(16):
             moved = self._answer(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
-            blurred |= ~answers.differing(replace(moved, accept=np.where(tied, answers.accept, moved.accept)))[0]
+            blurred |= ~answers.compare(replace(moved, accept=np.where(tied, answers.accept, moved.accept)))[0]
         return blurred
 
     def _is_tied(self, z: Array, group: Array | None) -> Bools:
@@ -214,7 +211,7 @@ def _describe(answers: AnswerRows, expected: AnswerRows, row: int, before: int) 
 # ---------------------------------------------------------------------- logits that probe a policy
 
 
-def probing_batches(policy: Policy) -> list[CheckBatch]:
+def make_probing_batches(policy: Policy) -> list[CheckBatch]:
     """Rows of every kind, as images for segmentation; and the first row alone."""
     rows, group = _probing_rows(policy)
     if policy.kind == "segmentation":

@@ -165,9 +165,8 @@ class ACLS(RankingLoss):
         """1 where a sample and its follower are out of order, ``[N, 1, ...]``."""
         if t.correctness is None:
             return torch.zeros_like(confidence).unsqueeze(1)
-        return (
-            out_of_order(confidence.flatten(), t.correctness, t).view_as(confidence).unsqueeze(1).to(confidence.dtype)
-        )
+        active = out_of_order(confidence.flatten(), t.correctness, t)
+        return active.view_as(confidence).unsqueeze(1).to(confidence.dtype)
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
         """ACLS Eq. 12 or the gradient of Eq. 13; the ablations are left to autograd."""

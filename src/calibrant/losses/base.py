@@ -26,11 +26,11 @@ from calibrant.losses.registry import COMMON, Method
 from calibrant.losses.target import (
     Target,
     can_read_values,
+    check_all_finite,
+    check_class_weights,
+    check_distributions,
     check_ignore_index,
-    class_weights,
     is_transforming,
-    require_distributions,
-    require_finite,
     type_words,
 )
 
@@ -65,7 +65,7 @@ class Loss(nn.Module):
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
-        self.register_buffer("weight", None if weight is None else class_weights(weight))
+        self.register_buffer("weight", None if weight is None else check_class_weights(weight))
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction: str = check_choice("reduction", reduction, REDUCTIONS)
 
@@ -204,7 +204,7 @@ class Loss(nn.Module):
         visible = can_read_values(z)
         t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
         if visible:
-            require_finite(name, "logits", z)
+            check_all_finite(name, "logits", z)
         return z, t if alpha is None else t._replace(alpha=alpha)
 
     def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
@@ -214,16 +214,16 @@ class Loss(nn.Module):
         if y.shape != z.shape:
             raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
         if visible:
-            require_distributions(name, y)
+            check_distributions(name, y)
         return Target(None, soft=y.to(z.dtype))
 
     def _hard_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__
         expected = [z.shape[0], *z.shape[2:]]
         if list(y.shape) != expected:
-            last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
+            has_classes_last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
             turned = f"logits.transpose(1, {z.dim() - 1})" if z.dim() == 3 else "logits.movedim(-1, 1)"
-            hint = f": the classes must be in dimension 1, pass {turned}" if last else ""
+            hint = f": the classes must be in dimension 1, pass {turned}" if has_classes_last else ""
             raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}{hint}")
         y = y.long()
         if not visible:
@@ -246,7 +246,7 @@ class Loss(nn.Module):
         """The constructor's parameters that differ from their defaults."""
         defaults = self.method.defaults() | COMMON
         values = {name: getattr(self, name) for name in defaults}
-        return ", ".join(f"{n}={_short(v)}" for n, v in values.items() if isinstance(v, Tensor) or v != defaults[n])
+        return ", ".join(f"{n}={_text(v)}" for n, v in values.items() if isinstance(v, Tensor) or v != defaults[n])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
@@ -293,5 +293,5 @@ def _full_precision(z: Tensor) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext()
 
 
-def _short(value: object) -> str:
+def _text(value: object) -> str:
     return f"[{value.numel()} values]" if isinstance(value, Tensor) else repr(value)

@@ -54,7 +54,7 @@ from torch import Tensor, nn
 
 from calibrant._validation import check_choice, check_integer, check_number
 from calibrant.losses.base import Loss, Terms
-from calibrant.losses.history import MOST_SAMPLES, checked_ids
+from calibrant.losses.history import MOST_SAMPLES, check_ids
 from calibrant.losses.numerics import cross_entropy, first_maximum, label_log_odds, nll, set_at, softmax
 from calibrant.losses.registry import register
 from calibrant.losses.target import Target
@@ -89,10 +89,10 @@ class ConfidenceMemory(nn.Module):
         if ids.numel() == 0:
             return
         ids = ids.long().to(self.confidence.device)
-        missing = int(ids.max()) + 1 - len(self.confidence)
-        if missing > 0:
-            self.confidence = torch.cat([self.confidence, self.confidence.new_full((missing,), NEVER)])
-            self.correct = torch.cat([self.correct, self.correct.new_zeros(missing)])
+        added = int(ids.max()) + 1 - len(self.confidence)
+        if added > 0:
+            self.confidence = torch.cat([self.confidence, self.confidence.new_full((added,), NEVER)])
+            self.correct = torch.cat([self.correct, self.correct.new_zeros(added)])
         self.confidence[ids] = confidence.to(self.confidence)
         self.correct[ids] = correct.to(self.correct)
 
@@ -193,7 +193,7 @@ class CaPE(Loss):
         with torch.no_grad():
             z, t = super()._prepare(logits, target)
             assert t.labels is not None  # soft targets are refused
-            ids = checked_ids("CaPE", ids, t.labels)
+            ids = check_ids("CaPE", ids, t.labels)
             # float64 orders confidences that are all 1 in float32.
             confidence, predicted = z.double().softmax(1).max(1)
             counted = torch.ones_like(t.labels, dtype=torch.bool) if t.valid is None else t.valid
@@ -226,7 +226,7 @@ class CaPE(Loss):
         if ids is None:
             raise ValueError("CaPE finds targets by id: call it with ids=...")
         assert t.labels is not None
-        ids = checked_ids("CaPE", ids, t.labels)
+        ids = check_ids("CaPE", ids, t.labels)
         return z, t._replace(correctness=self.memory.targets_of(ids).to(z.dtype))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
@@ -269,8 +269,8 @@ def bin_accuracy(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
     edges = torch.arange(bins + 1, device=order.device) * size // bins
     counts = edges.diff()
     # Whole numbers, whose running sum is the same on every device.
-    right = torch.cat([correct.new_zeros(1), correct[order].cumsum(0)])[edges].diff()
-    accuracy = (right.double() / counts.clamp(min=1)).repeat_interleave(counts)
+    hits = torch.cat([correct.new_zeros(1), correct[order].cumsum(0)])[edges].diff()
+    accuracy = (hits.double() / counts.clamp(min=1)).repeat_interleave(counts)
     return torch.empty_like(accuracy).scatter_(0, order, accuracy)
 
 
@@ -278,11 +278,11 @@ def kernel_accuracy(confidence: Tensor, correct: Tensor, bandwidth: float, windo
     """For each sample ``[N]`` the accuracy of its ``window`` neighbours on either side, weighted by a Gaussian."""
     order = torch.argsort(confidence, stable=True)
     r, c = confidence[order], correct[order].to(confidence.dtype)
-    mass, right = torch.ones_like(r), c.clone()  # its own weight is 1
+    mass, hits = torch.ones_like(r), c.clone()  # its own weight is 1
     for distance in range(1, min(window, len(r) - 1) + 1):
         weight = torch.exp(-0.5 * ((r[distance:] - r[:-distance]) / bandwidth).square())
         mass[distance:] += weight
         mass[:-distance] += weight
-        right[distance:] += weight * c[:-distance]
-        right[:-distance] += weight * c[distance:]
-    return torch.empty_like(r).scatter_(0, order, right / mass)
+        hits[distance:] += weight * c[:-distance]
+        hits[:-distance] += weight * c[distance:]
+    return torch.empty_like(r).scatter_(0, order, hits / mass)

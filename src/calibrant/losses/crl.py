@@ -194,8 +194,8 @@ def confidence_score(z: Tensor, kind: str) -> Tensor:
         log_probs = z.log_softmax(1)
         return (log_probs.exp() * log_probs).sum(1) / math.log(z.shape[1])
     probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-    first = probs.gather(1, predicted).squeeze(1)
-    return first if kind == "msp" else first - probs.scatter(1, predicted, 0.0).max(1).values
+    largest = probs.gather(1, predicted).squeeze(1)
+    return largest if kind == "msp" else largest - probs.scatter(1, predicted, 0.0).max(1).values
 
 
 def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tuple[Tensor, Tensor]:
@@ -206,13 +206,13 @@ def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tup
         mean = weighted.sum(1, keepdim=True)
         score = scale * (mean - s.log_sum).squeeze(1)
         return score, weighted.sub_(s.probs * mean).mul_(scale)
-    first = s.probs.gather(1, predicted)
+    largest = s.probs.gather(1, predicted)
     if kind == "msp":
-        return first.squeeze(1), subtract_at(s.probs * -first, predicted, -first)
+        return largest.squeeze(1), subtract_at(s.probs * -largest, predicted, -largest)
     runner_up = first_maximum(z.scatter(1, predicted, -torch.inf)).position
     second = s.probs.gather(1, runner_up)
-    slopes = subtract_at(s.probs * (second - first), predicted, -first)
-    return (first - second).squeeze(1), subtract_at(slopes, runner_up, second)
+    slopes = subtract_at(s.probs * (second - largest), predicted, -largest)
+    return (largest - second).squeeze(1), subtract_at(slopes, runner_up, second)
 
 
 def out_of_order(score: Tensor, correctness: Tensor, t: Target) -> Tensor:

@@ -39,9 +39,9 @@ class CorrectnessHistory(nn.Module):
         ids = ids.flatten().to(self.counts.device)
         if ids.numel() == 0:
             return
-        missing = int(ids.max()) + 1 - len(self.counts)
-        if missing > 0:
-            self.counts = torch.cat([self.counts, self.counts.new_zeros(missing)])
+        added = int(ids.max()) + 1 - len(self.counts)
+        if added > 0:
+            self.counts = torch.cat([self.counts, self.counts.new_zeros(added)])
         self.counts.index_add_(0, ids.long(), correct.flatten().to(self.counts))
 
     def correctness(self, ids: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class RankingLoss(Loss):
             if t.labels is None:
                 raise ValueError(f"{name} records correct predictions: it needs class labels, not soft")
             correct = z.argmax(1) == t.labels
-            ids = checked_ids(name, ids, t.labels)
+            ids = check_ids(name, ids, t.labels)
             self.history.record(ids, correct if t.valid is None else correct & t.valid)
 
     def end_epoch(self) -> None:
@@ -96,11 +96,11 @@ class RankingLoss(Loss):
         if ids is None:
             raise ValueError(f"{type(self).__name__} ranks samples by id: call it with ids=...")
         like = t.labels if t.labels is not None else z[:, 0].detach()
-        ids = checked_ids(type(self).__name__, ids, like)
+        ids = check_ids(type(self).__name__, ids, like)
         return z, t._replace(correctness=self.history.correctness(ids).flatten().to(z.dtype))
 
 
-def checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
+def check_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
     """Ids as whole numbers from 0, one per position of ``like`` (a single one for unbatched logits)."""
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {type_words(ids)}")

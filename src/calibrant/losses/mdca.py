@@ -135,8 +135,8 @@ class MDCA(Loss):
         if t.soft is not None:
             frequency = t.soft.sum(positions)
         elif torch.compiler.is_compiling() or is_transforming():
-            chosen = is_at(probs, t.at_label())
-            frequency = (chosen if t.valid is None else chosen & t.valid.unsqueeze(1)).sum(positions)
+            one_hot = is_at(probs, t.at_label())
+            frequency = (one_hot if t.valid is None else one_hot & t.valid.unsqueeze(1)).sum(positions)
         else:
             assert t.labels is not None
             labels = t.labels.flatten() if t.valid is None else t.labels[t.valid]

@@ -122,9 +122,9 @@ class MMCE(Loss):
         Returns:
             A scalar, and a tensor like ``confidence``.
         """
-        r, right = confidence.flatten().double(), correct.flatten()
+        r, c = confidence.flatten().double(), correct.flatten()
         counted = torch.ones_like(r) if valid is None else valid.flatten().to(r)
-        columns, slopes, weights = self._groups(r, right.to(r) * counted, counted)
+        columns, slopes, weights = self._groups(r, c.to(r) * counted, counted)
         product, kernel_slope = laplacian(r, columns, self.kernel_width)
         mixed = columns @ weights
         square = (mixed * product).sum()
@@ -138,12 +138,12 @@ class MMCE(Loss):
         value = self.strength * square.to(confidence.dtype)
         return value, self.strength * slope.to(confidence.dtype).view_as(confidence)
 
-    def _groups(self, r: Tensor, right: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _groups(self, r: Tensor, c: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """C ``[N, G]``, its derivative by r, and W ``[G, G]``."""
         if not self.weighted:
-            return (right - r * counted)[:, None], -counted[:, None], (1 / counted.sum().clamp(min=1) ** 2).view(1, 1)
-        wrong = counted - right
-        m, n = right.sum(), wrong.sum()
+            return (c - r * counted)[:, None], -counted[:, None], (1 / counted.sum().clamp(min=1) ** 2).view(1, 1)
+        errors = counted - c
+        m, n = c.sum(), errors.sum()
         has_both = (m > 0) & (n > 0)
         sizes = torch.stack([m, n]).clamp(min=1)
         pairs = torch.outer(sizes, sizes)
@@ -151,8 +151,8 @@ class MMCE(Loss):
         weights = signs / pairs
         if self.variant == "released":
             weights = torch.where(has_both, weights / (pairs + 1e-5), 0.0)
-        columns = torch.stack([(1 - r) * right, r * wrong], 1)
-        return columns, torch.stack([-right, wrong], 1), weights
+        columns = torch.stack([(1 - r) * c, r * errors], 1)
+        return columns, torch.stack([-c, errors], 1), weights
 
 
 def laplacian(r: Tensor, columns: Tensor, width: float) -> tuple[Tensor, Tensor]:

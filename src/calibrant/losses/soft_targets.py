@@ -61,16 +61,16 @@ class SoftTargetCrossEntropy(CrossEntropy):
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """H(q, p), or KL(q || p)."""
-        value = nll(z, t, self.weight)
-        return Terms(value - self._entropy(t) if self.subtract_entropy and t.soft is not None else value)
+        return Terms(nll(z, t, self.weight) - self._subtracted_entropy(t))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """p - q."""
         value, gradient = super().closed_form(z, t)
-        return (value - self._entropy(t) if self.subtract_entropy and t.soft is not None else value), gradient
+        return value - self._subtracted_entropy(t), gradient
 
-    @staticmethod
-    def _entropy(t: Target) -> Tensor:
-        assert t.soft is not None
+    def _subtracted_entropy(self, t: Target) -> Tensor | float:
+        """H(q), or 0 where it is not to be subtracted."""
+        if not self.subtract_entropy or t.soft is None:
+            return 0.0
         # The logarithm of a clamped q is vectorised, xlogy is not; 0 log 0 comes out as 0 either way.
         return -(t.soft.clamp(min=torch.finfo(t.soft.dtype).tiny).log() * t.soft).sum(1)

@@ -44,7 +44,7 @@ class Target(NamedTuple):
         return torch.zeros_like(z).scatter(1, self.at_label(), 1.0)  # not in place, for vmap
 
 
-def class_weights(value: object) -> Tensor:
+def check_class_weights(value: object) -> Tensor:
     """One finite, non-negative number per class as a tensor."""
     try:
         weight = torch.as_tensor(value)
@@ -76,7 +76,7 @@ def can_read_values(x: Tensor) -> bool:
     return plain and not torch.compiler.is_compiling() and not is_transforming()
 
 
-def require_finite(name: str, what: str, x: Tensor) -> None:
+def check_all_finite(name: str, argument: str, x: Tensor) -> None:
     """Raise if a value is NaN or infinite, naming the first."""
     # One sum is ten times cheaper than isfinite().all(), and is finite only if every entry is; a finite array whose
     # sum overflows is cleared by the second look.
@@ -84,11 +84,11 @@ def require_finite(name: str, what: str, x: Tensor) -> None:
         return
     bad = ~torch.isfinite(x)
     if bad.any():
-        where = bad.nonzero()[0].tolist()
-        raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
+        position = bad.nonzero()[0].tolist()
+        raise ValueError(f"{name} takes finite {argument}, got {x[tuple(position)].item()} at position {position}")
 
 
-def require_distributions(name: str, soft: Tensor) -> None:
+def check_distributions(name: str, soft: Tensor) -> None:
     """Raise unless soft targets ``[N, C, ...]`` are finite, not negative, and sum to 1 over the classes."""
     q = soft.detach()
     half = q.dtype in (torch.float16, torch.bfloat16)
@@ -96,14 +96,14 @@ def require_distributions(name: str, soft: Tensor) -> None:
     low, worst = float(q.min()), float(errors.max())
     if low >= 0 and worst <= (1e-2 if half else 1e-3):  # false for NaN
         return
-    require_finite(name, "soft targets", q)
+    check_all_finite(name, "soft targets", q)
     takes = f"{name} takes soft targets that are not negative and sum to 1 over the classes (dimension 1)"
     if low < 0:
         raise ValueError(f"{takes}, got {low:g}")
-    where = [int(i) for i in torch.unravel_index(errors.argmax(), errors.shape)]
-    total = float(q.select(0, where[0]).sum(0, dtype=errors.dtype)[tuple(where[1:])])
+    position = [int(i) for i in torch.unravel_index(errors.argmax(), errors.shape)]
+    total = float(q.select(0, position[0]).sum(0, dtype=errors.dtype)[tuple(position[1:])])
     hint = " (several classes at once are not supported)" if total > 1 and bool(((q == 0) | (q == 1)).all()) else ""
-    raise ValueError(f"{takes}, got a sum of {total:g} at position {where}{hint}")
+    raise ValueError(f"{takes}, got a sum of {total:g} at position {position}{hint}")
 
 
 def type_words(x: object) -> str:

@@ -64,6 +64,7 @@ from calibrant.metrics.selective import (
     augrc,
     aurc,
     coverage_at_risk,
+    curve_of_groups,
     e_aurc,
     risk_at_coverage,
     risk_coverage_curve,

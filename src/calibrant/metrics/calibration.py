@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Doubles, Precision, is_half, rounded
+from calibrant._arrays import ArrayLike, Doubles, Precision, is_half, round_to
 from calibrant._validation import (
     MOST_BINS,
     Bools,
@@ -39,7 +39,7 @@ from calibrant._validation import (
     check_scores,
     check_within,
 )
-from calibrant.metrics.logits import Kind, Scored, probabilities, scored
+from calibrant.metrics.logits import Kind, Scored, as_scored, probabilities
 from calibrant.metrics.ties import group_by_score
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
@@ -89,9 +89,9 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) ->
     Reference:
         [Guo2017] Sec. 2.
     """
-    (values, precision), right = check_scores(confidence, correct, name="confidence")
+    (values, precision), correct = check_scores(confidence, correct, name="confidence")
     edges = bin_edges(bins, precision)
-    count, *sums = _sum_bins(values, right, edges)
+    count, *sums = _sum_bins(values, correct, edges)
     means = [np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in sums]
     return Reliability(edges[:-1], edges[1:], count, *means)
 
@@ -124,8 +124,8 @@ def ece(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 3; ACLS supplement, Eq. 23.
     """
-    count, sums, right = _bins(confidence, correct, bins, convention, classes)
-    return float(np.abs(sums - right).sum()) / int(count.sum())
+    count, sums, hits = _bins(confidence, correct, bins, convention, classes)
+    return float(np.abs(sums - hits).sum()) / int(count.sum())
 
 
 def mce(
@@ -156,9 +156,9 @@ def mce(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 5; ALS, Sec. 4.2.
     """
-    count, sums, right = _bins(confidence, correct, bins, convention, classes)
+    count, sums, hits = _bins(confidence, correct, bins, convention, classes)
     filled = np.flatnonzero(count)
-    return float((np.abs(sums - right)[filled] / count[filled]).max())
+    return float((np.abs(sums - hits)[filled] / count[filled]).max())
 
 
 def aece(
@@ -188,8 +188,8 @@ def aece(
         [Nixon2019]; ACLS supplement, Sec. S2.1.
     """
     check_choice("convention", convention, ("standard", "released"))
-    (values, _), right = check_scores(confidence, correct, name="confidence")
-    groups = group_by_score(values, right)
+    (values, _), correct = check_scores(confidence, correct, name="confidence")
+    groups = group_by_score(values, correct)
     score, count, errors = groups.score[::-1], groups.count[::-1], groups.errors[::-1]
     sums = score * count
     if convention == "standard":
@@ -201,13 +201,13 @@ def aece(
     ends = np.cumsum(count)
     below, above = (score[np.searchsorted(ends, np.minimum(i, size - 1), side="right")] for i in (floor, floor + 1))
     upto = np.searchsorted(score, (above - below) * (rank - floor) + below, side="right")
-    return float(np.abs(np.diff(running(sums - (count - errors))[upto])).sum()) / size
+    return float(np.abs(np.diff(running_sums(sums - (count - errors))[upto])).sum()) / size
 
 
 def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int = 15) -> float:
     """`aece` from groups in order of rising confidence: predictions, errors and sum of confidences, ``[G]``."""
     bins = check_integer("bins", bins, 1, MOST_BINS)
-    upto, gap = running(count), running(confidence - (count - errors))
+    upto, gap = running_sums(count), running_sums(confidence - (count - errors))
     size = int(upto[-1])
     runs = np.arange(bins + 1)
     ends = runs * (size // bins) + np.minimum(runs, size % bins)
@@ -220,15 +220,15 @@ def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int 
 def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
     """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
     bins = check_integer("bins", bins, 1, MOST_BINS)
-    return rounded(np.arange(bins + 1) / bins, precision)
+    return round_to(np.arange(bins + 1) / bins, precision)
 
 
 def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Convention, classes: int | None) -> Bins:
     """The bins of `ece` and `mce`."""
     check_choice("convention", convention, ("standard", "pycalib"))
-    (values, precision), right = check_scores(confidence, correct, name="confidence")
+    (values, precision), correct = check_scores(confidence, correct, name="confidence")
     if convention == "standard":
-        return _sum_bins(values, right, bin_edges(bins, precision))
+        return _sum_bins(values, correct, bin_edges(bins, precision))
     bins = check_integer("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")
@@ -236,26 +236,26 @@ def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Conv
     # The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes.
     slack = 1e-2 if is_half(precision) else 1e-4
     check_within("confidence", values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
-    count, _, hits = _sum_bins(values, right, np.linspace(low, 1, bins + 1), side="right")
+    count, _, hits = _sum_bins(values, correct, np.linspace(low, 1, bins + 1), side="right")
     return count, count * np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins), hits
 
 
-def _sum_bins(values: Floats, right: Bools, edges: Doubles, *, side: Literal["left", "right"] = "left") -> Bins:
+def _sum_bins(values: Floats, correct: Bools, edges: Doubles, *, side: Literal["left", "right"] = "left") -> Bins:
     """Count and sum over bins between edges: ``(low, high]`` with side ``"left"``, ``[low, high)`` with ``"right"``."""
     bins = len(edges) - 1
     parts = range(0, len(values), ROWS)
     count, hits = np.zeros((2, bins), dtype=np.int64)
     sums = np.zeros((len(parts), bins))
     for part, start in enumerate(parts):
-        chunk, good = values[start : start + ROWS], right[start : start + ROWS]
-        index = np.searchsorted(edges[1:-1], chunk, side=side)
+        rows = slice(start, start + ROWS)
+        index = np.searchsorted(edges[1:-1], values[rows], side=side)
         count += np.bincount(index, minlength=bins)
-        hits += np.bincount(index[good], minlength=bins)
-        sums[part] = np.bincount(index, weights=chunk, minlength=bins)
+        hits += np.bincount(index[correct[rows]], minlength=bins)
+        sums[part] = np.bincount(index, weights=values[rows], minlength=bins)
     return count, sums.sum(axis=0), hits
 
 
-def running(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+def running_sums(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """Sums over the first 0, 1, ..., G entries, ``[G + 1]``."""
     sums = np.zeros(len(values) + 1, dtype=values.dtype)
     np.cumsum(values, out=sums[1:])
@@ -324,7 +324,7 @@ def classwise_ece(
     """
     if average is not None:
         check_choice("average", average, ("mean",))
-    data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
     edges = bin_edges(bins, data.precision if kind == "probabilities" else "float64")
     errors: npt.NDArray[np.float64] = np.abs(_gaps(data, edges)).sum(axis=1) / data.size
     return errors if average is None else float(errors.mean())

@@ -98,10 +98,10 @@ _METRICS = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 
 
-def _of_detection(name: str, label: str, title: str) -> Metric:
+def _detection_metric(name: str, label: str, title: str) -> Metric:
     precision = name.startswith("ap")
-    what = "area under the precision-recall curve" if precision else "share of the objects that are detected"
-    return Metric(name, label, "share", "Detection", "high", (0, 1), f"{what}, mean over the classes; {title}",
+    quantity = "area under the precision-recall curve" if precision else "share of the objects that are detected"
+    return Metric(name, label, "share", "Detection", "high", (0, 1), f"{quantity}, mean over the classes; {title}",
                   title="average precision" if precision else "average recall")  # fmt: skip
 
 
@@ -115,12 +115,12 @@ _SIZES = {
 DETECTION: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _of_detection("ap", "AP", _OVERLAPS),
-        _of_detection("ap50", "AP50", "at an overlap of 0.5"),
-        _of_detection("ap75", "AP75", "at an overlap of 0.75"),
-        *(_of_detection(f"ap_{size}", f"AP, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
-        *(_of_detection(f"ar{n}", f"AR, {n}", f"{_OVERLAPS}, by {n} detections per image") for n in (1, 10, 100)),
-        *(_of_detection(f"ar_{size}", f"AR, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
+        _detection_metric("ap", "AP", _OVERLAPS),
+        _detection_metric("ap50", "AP50", "at an overlap of 0.5"),
+        _detection_metric("ap75", "AP75", "at an overlap of 0.75"),
+        *(_detection_metric(f"ap_{size}", f"AP, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
+        *(_detection_metric(f"ar{n}", f"AR, {n}", f"{_OVERLAPS}, by {n} detections per image") for n in (1, 10, 100)),
+        *(_detection_metric(f"ar_{size}", f"AR, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
     )
 }
 
@@ -189,11 +189,11 @@ def describe(name: str) -> Metric:
         >>> describe("pycalib_ece_100").label
         'ECE (100 bins, pycalib)'
     """
-    return _described(name)
+    return _look_up(name)
 
 
 @functools.lru_cache(maxsize=4096)  # every number of every run on disk is checked by it
-def _described(name: str) -> Metric:
+def _look_up(name: str) -> Metric:
     if name in DETECTION:
         return DETECTION[name]
     base, setting = split_name(name.removeprefix(PYCALIB))

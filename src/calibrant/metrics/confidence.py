@@ -25,8 +25,8 @@ def accuracy(correct: ArrayLike) -> float:
         >>> accuracy([1, 1, 0, 1])
         0.75
     """
-    right = check_correct(correct)
-    return int(np.count_nonzero(right)) / right.size
+    correct = check_correct(correct)
+    return int(np.count_nonzero(correct)) / correct.size
 
 
 def mean_confidence(confidence: ArrayLike) -> float:
@@ -69,9 +69,9 @@ def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), right = check_scores(confidence, correct, name="confidence")
-    wrong = values[~right]
-    return float(wrong.mean(dtype=np.float64)) if len(wrong) else math.nan
+    (values, _), correct = check_scores(confidence, correct, name="confidence")
+    of_errors = values[~correct]
+    return float(of_errors.mean(dtype=np.float64)) if len(of_errors) else math.nan
 
 
 def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
@@ -92,9 +92,9 @@ def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), right = check_scores(confidence, correct, name="confidence")
-    sure = values[right]
-    return float((1.0 - sure.astype(np.float64)).mean()) if len(sure) else math.nan
+    (values, _), correct = check_scores(confidence, correct, name="confidence")
+    of_correct = values[correct]
+    return float((1.0 - of_correct.astype(np.float64)).mean()) if len(of_correct) else math.nan
 
 
 class ContextReliance(NamedTuple):

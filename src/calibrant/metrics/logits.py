@@ -75,7 +75,7 @@ class Scored:
         return x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner]
 
 
-def scored(
+def as_scored(
     scores: ArrayLike, labels: ArrayLike | None, *, kind: Kind = "logits", ignore_index: int | None = None
 ) -> Scored:
     """Check shapes, types and labels; ``kind`` also names the argument in errors."""
@@ -113,9 +113,9 @@ def check_labels(labels: Array, shape: tuple[int, ...], classes: int, ignore_ind
     if ignore_index is not None:
         outside &= labels != ignore_index
     if outside.any():
-        first = int(np.argmax(outside))
+        index = int(np.argmax(outside))
         allowed = f"in 0..{classes - 1}" + ("" if ignore_index is None else f" or {ignore_index}")
-        raise ValueError(f"labels must be {allowed}, got {labels.reshape(-1)[first]} {position(first, labels.shape)}")
+        raise ValueError(f"labels must be {allowed}, got {labels.reshape(-1)[index]} {position(index, labels.shape)}")
 
 
 def probabilities(block: Block, kind: Kind) -> Doubles:
@@ -143,8 +143,6 @@ def _refuse(bad: Bools, z: Doubles, requirement: str, data: Scored, rows: slice,
     if not bad.any():
         return
     first = np.argwhere(bad)[0].tolist()
-    where = f"in row {rows.start + first[0]}"
-    if len(first) == 3:
-        spot = np.unravel_index(inner.start + first[2], data.shape[1:])
-        where = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
-    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {where}")
+    spot = inner.start + first[2] if len(first) == 3 else 0
+    index = (rows.start + first[0]) * int(np.prod(data.shape[1:])) + spot
+    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {position(index, data.shape)}")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles
 from calibrant._validation import check_choice
-from calibrant.metrics.logits import Block, Kind, Scored, probabilities, scored
+from calibrant.metrics.logits import Block, Kind, Scored, as_scored, probabilities
 
 
 def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_index: int | None = None) -> float:
@@ -43,7 +43,7 @@ def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_i
     Reference:
         [Guo2017] Eq. 6.
     """
-    data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
     return _mean(data, _label_nll)
 
 
@@ -76,7 +76,7 @@ def brier(
         [Brier1950] Eq. 2.
     """
     check_choice("scale", scale, ("sum", "half", "mean"))
-    data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
     share = {"sum": 1, "half": 2, "mean": data.classes}[scale]
     return _mean(data, _label_brier) / share
 
@@ -115,7 +115,7 @@ def top_label(
         >>> ece(confidence, correct)
         0.25
     """
-    data = scored(logits, labels, kind=kind)
+    data = as_scored(logits, labels, kind=kind)
     shape = (data.shape[0], -1)
     confidence, predicted = np.empty(data.shape), np.empty(data.shape, dtype=np.int64)
     for block in data.blocks():

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, as_kind_of
 from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
-from calibrant.metrics.logits import label_array, scored
+from calibrant.metrics.logits import as_scored, label_array
 
 
 @overload
@@ -68,9 +68,9 @@ def mean_iou(
         check_choice("average", average, ("mean",))
     classes = check_integer("classes", classes, 2)
     table = _confusion(logits_or_predictions, labels, classes, ignore_index)
-    both = np.diag(table).astype(np.float64)
-    either = table.sum(0) + table.sum(1) - np.diag(table)
-    iou = np.divide(both, either, out=np.full(classes, np.nan), where=either > 0)
+    intersection = np.diag(table)
+    union = table.sum(0) + table.sum(1) - intersection
+    iou = np.divide(intersection, union, out=np.full(classes, np.nan), where=union > 0)
     return iou if average is None else float(np.nanmean(iou))
 
 
@@ -115,7 +115,7 @@ def pixels(
     Reference:
         SC, Sec. 2.4 and App. B.2 (5000 labelled pixels of each image, the same for every model).
     """
-    data = scored(logits, None)
+    data = as_scored(logits, None)
     y, counted = label_array(labels, data.shape, data.classes, ignore_index)
     if exclude_background is not None:
         foreground = y != check_integer("exclude_background", exclude_background, 0)
@@ -155,7 +155,7 @@ def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_i
     predicted, _ = as_host_array("predictions", predictions)
     table = np.zeros((classes, classes), dtype=np.int64)
     if predicted.dtype.kind == "f":
-        data = scored(predicted, labels, ignore_index=ignore_index)
+        data = as_scored(predicted, labels, ignore_index=ignore_index)
         if data.classes != classes:
             raise ValueError(f"logits must have {classes} classes as said by classes, got {data.classes}")
         for block in data.blocks():
@@ -171,8 +171,8 @@ def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_i
     if counted is not None:
         outside &= counted
     if outside.any():
-        first = int(np.argmax(outside))
-        value = f"{predicted.reshape(-1)[first]} {position(first, predicted.shape)}"
+        index = int(np.argmax(outside))
+        value = f"{predicted.reshape(-1)[index]} {position(index, predicted.shape)}"
         raise ValueError(f"predictions must be in 0..{classes - 1}, got {value}")
     if counted is not None:
         y, predicted = y[counted], predicted[counted]

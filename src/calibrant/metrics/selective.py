@@ -70,11 +70,14 @@ def risk_coverage_curve(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     Reference:
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
-    (values, _), right = check_scores(score, correct)
-    groups = group_by_score(values, right)
+    (values, _), correct = check_scores(score, correct)
+    return curve_of_groups(group_by_score(values, correct))
+
+
+def curve_of_groups(groups: Groups) -> RiskCoverage:
+    """The curve of predictions that are grouped by score."""
     accepted = np.cumsum(groups.count)
-    risk = np.cumsum(groups.errors) / accepted
-    return RiskCoverage(accepted / accepted[-1], risk, groups.score)
+    return RiskCoverage(accepted / accepted[-1], np.cumsum(groups.errors) / accepted, groups.score)
 
 
 def aurc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean", ties: Ties = "expected") -> float:
@@ -210,9 +213,9 @@ def risk_at_coverage(score: ArrayLike, correct: ArrayLike, coverage: float, *, t
 def _groups(score: ArrayLike, correct: ArrayLike, ties: Ties) -> Groups:
     """The groups of equal score as the rule for ties sees them; in the order of the rows each row is one."""
     check_choice("ties", ties, TIES)
-    (values, _), right = check_scores(score, correct)
+    (values, _), correct = check_scores(score, correct)
     if ties != "order":
-        return group_by_score(values, right).with_ties(ties)
+        return group_by_score(values, correct).with_ties(ties)
     order = np.argsort(-values, kind="stable")
-    errors = (~right[order]).astype(np.int64)
+    errors = (~correct[order]).astype(np.int64)
     return Groups(values[order].astype(np.float64), np.ones_like(errors), errors)

@@ -51,8 +51,8 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | 
     Reference:
         [Blasiok2024].
     """
-    (values, _), right = check_scores(confidence, correct, name="confidence")
-    return _smooth_ece(values, lambda rows: right[rows] - values[rows].astype(np.float64), len(values), bandwidth)
+    (values, _), correct = check_scores(confidence, correct, name="confidence")
+    return _smooth_ece(values, lambda rows: correct[rows] - values[rows].astype(np.float64), len(values), bandwidth)
 
 
 def smooth_ece_of_residuals(position: Floats, residual: Doubles, size: int) -> float:

@@ -62,49 +62,49 @@ class Groups:
 
     def aurc(self, convention: Convention = "mean") -> float:
         """Area under the risk-coverage curve."""
-        accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
+        accepted, accepted_errors = np.cumsum(self.count), np.cumsum(self.errors)
         if self.together:
-            total = float((self.count * (wrong / accepted)).sum())
+            total = float((self.count * (accepted_errors / accepted)).sum())
         else:
-            total = sum_of_risks(self.count, self.errors, accepted, wrong)
-        first, last = self.errors[0] / self.count[0], wrong[-1] / accepted[-1]
-        return _area(total, first, last, int(accepted[-1]), convention)
+            total = sum_of_risks(self.count, self.errors, accepted, accepted_errors)
+        first_risk, last_risk = self.errors[0] / self.count[0], accepted_errors[-1] / accepted[-1]
+        return _area(total, first_risk, last_risk, int(accepted[-1]), convention)
 
     def augrc(self, convention: Convention = "mean") -> float:
         """Area under the generalised risk-coverage curve."""
-        size, wrong = int(self.count.sum()), np.cumsum(self.errors)
+        size, accepted_errors = int(self.count.sum()), np.cumsum(self.errors)
         # Counts become float64 before they are multiplied: the product of two may not fit in int64.
         if self.together:
-            total, first = float((self.count * wrong.astype(np.float64)).sum()), self.errors[0]
+            total, first = float((self.count * accepted_errors.astype(np.float64)).sum()), self.errors[0]
         else:
-            before = (wrong - self.errors).astype(np.float64)
+            before = (accepted_errors - self.errors).astype(np.float64)
             total = float((self.count * before + self.errors * ((self.count + 1) / 2)).sum())
             first = self.errors[0] / self.count[0]
-        return _area(total / size, first / size, wrong[-1] / size, size, convention)
+        return _area(total / size, first / size, accepted_errors[-1] / size, size, convention)
 
     def e_aurc(self, convention: Convention = "mean", optimum: Literal["exact", "asymptotic"] = "exact") -> float:
         """AURC beyond that of the best ordering."""
         check_choice("optimum", optimum, ("exact", "asymptotic"))
-        area, size, wrong = self.aurc(convention), int(self.count.sum()), int(self.errors.sum())
+        area, size, errors = self.aurc(convention), int(self.count.sum()), int(self.errors.sum())
         if optimum == "asymptotic":
-            rate = wrong / size
-            return area - (rate + (1 - rate) * math.log1p(-rate) if wrong < size else 1.0)
-        return max(0.0, area - best_aurc(size, wrong, convention))
+            rate = errors / size
+            return area - (rate + (1 - rate) * math.log1p(-rate) if errors < size else 1.0)
+        return max(0.0, area - best_aurc(size, errors, convention))
 
     def coverage_at_risk(self, risk: float) -> float:
         """The largest coverage whose selective risk is at most ``risk``, 0 if none."""
         risk = check_number("risk", risk, 0.0, 1.0)
-        count, errors, accepted, wrong = self.count, self.errors, np.cumsum(self.count), np.cumsum(self.errors)
+        count, errors = self.count, self.errors
+        accepted, accepted_errors = np.cumsum(count), np.cumsum(errors)
         # A quotient is rounded as the literal is: 1 error in 20 is at most 0.05.
-        fits = wrong / accepted <= risk
+        fits = accepted_errors / accepted <= risk
         if not self.together:
             # Within a tie the risk rises or falls steadily, so if any member fits, the first or the last one does. The
             # first one's risk is rounded more than once here, and looked at again below.
-            fits |= (wrong - errors + errors / count) / (accepted - count + 1) <= risk * (1 + 1e-12)
-        for last in np.flatnonzero(fits)[::-1]:
-            before = int(accepted[last] - count[last])
-            missed = int(wrong[last] - errors[last])
-            members = _members_within(risk, before, missed, int(count[last]), int(errors[last]))
+            fits |= (accepted_errors - errors + errors / count) / (accepted - count + 1) <= risk * (1 + 1e-12)
+        for i in np.flatnonzero(fits)[::-1]:
+            before, errors_before = int(accepted[i] - count[i]), int(accepted_errors[i] - errors[i])
+            members = _members_within(risk, before, errors_before, int(count[i]), int(errors[i]))
             if members:
                 return (before + members) / int(accepted[-1])
         return 0.0
@@ -112,30 +112,30 @@ class Groups:
     def risk_at_coverage(self, coverage: float) -> float:
         """The error rate of the most confident share ``coverage`` of the predictions."""
         coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
-        accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
+        accepted, accepted_errors = np.cumsum(self.count), np.cumsum(self.errors)
         size = smallest_count(coverage, int(accepted[-1]))
         at = int(np.searchsorted(accepted, size))
-        end, errors, tied, wrong_tied = (int(part[at]) for part in (accepted, wrong, self.count, self.errors))
+        end, errors, tied, tied_errors = (int(x[at]) for x in (accepted, accepted_errors, self.count, self.errors))
         if self.together:
             return errors / end
-        return ((errors - wrong_tied) * tied + (size - (end - tied)) * wrong_tied) / (tied * size)
+        return ((errors - tied_errors) * tied + (size - (end - tied)) * tied_errors) / (tied * size)
 
 
-def group_by_score(score: Floats, right: Bools) -> Groups:
+def group_by_score(score: Floats, correct: Bools) -> Groups:
     """Group predictions by equal score."""
     if score.min() >= 0:
-        above = _rising(score, right)
+        above = _group_rising(score, correct)
         return Groups(above[0][::-1], above[1][::-1], above[2][::-1])
     negative = score < 0
-    below = _rising(-score[negative], right[negative])
+    below = _group_rising(-score[negative], correct[negative])
     if negative.all():
         return Groups(-below[0], *below[1:])
-    above = _rising(score[~negative], right[~negative])
+    above = _group_rising(score[~negative], correct[~negative])
     count, errors = (np.concatenate([above[i][::-1], below[i]]) for i in (1, 2))
     return Groups(np.concatenate([above[0][::-1], -below[0]]), count, errors)
 
 
-def _rising(score: Floats, right: Bools) -> tuple[Doubles, Ints, Ints]:
+def _group_rising(score: Floats, correct: Bools) -> tuple[Doubles, Ints, Ints]:
     """Scores that are not negative, the lowest first, their counts and their errors.
 
     The bits of such float64 order as whole numbers do, and leave the highest bit free. Moved up by one, they make room
@@ -143,33 +143,33 @@ def _rising(score: Floats, right: Bools) -> tuple[Doubles, Ints, Ints]:
     """
     keys = np.add(score, 0.0, dtype=np.float64).view(np.uint64)  # adding 0 makes -0.0 the same score as 0.0
     keys <<= 1
-    np.bitwise_or(keys, ~right, out=keys)
+    np.bitwise_or(keys, ~correct, out=keys)
     keys.sort()
-    first = np.empty(len(keys), dtype=np.bool_)
-    first[0] = True
-    np.greater(keys[1:] ^ keys[:-1], 1, out=first[1:])
+    is_first = np.empty(len(keys), dtype=np.bool_)
+    is_first[0] = True
+    np.greater(keys[1:] ^ keys[:-1], 1, out=is_first[1:])
     errors = (keys & 1).view(np.int64)
-    if first.all():  # the usual case of many samples, which saves three large arrays
+    if is_first.all():  # the usual case of many samples, which saves three large arrays
         keys >>= 1
         return keys.view(np.float64), np.ones(len(keys), dtype=np.int64), errors
-    start = np.flatnonzero(first)
+    start = np.flatnonzero(is_first)
     count = np.diff(start, append=len(keys))
     return (keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start)
 
 
-def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> float:
-    """The sum of the risks over all members of all groups; ``accepted`` and ``wrong`` are running sums of both."""
+def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, accepted_errors: Ints) -> float:
+    """The sum of the risks over all members of all groups; the last two arguments are running sums of the first two."""
     if len(count) >= MANY:
         at = np.flatnonzero(count > FEW)
         total = float(import_compiled("calibrant.metrics.sketch.compiled").risks_of_small(count, errors, FEW))
     else:
         at = np.flatnonzero(count > 1)
-        total = float((wrong / accepted)[count == 1].sum())
+        total = float((accepted_errors / accepted)[count == 1].sum())
     if not len(at):
         return total
     tied, errors = count[at], errors[at]
     inverse, ramp = harmonic(accepted[at] - tied, tied)
-    return total + float(((wrong[at] - errors) * inverse + errors / tied * ramp).sum())
+    return total + float(((accepted_errors[at] - errors) * inverse + errors / tied * ramp).sum())
 
 
 def harmonic(before: Ints, count: Ints) -> tuple[Doubles, Doubles]:
@@ -210,9 +210,9 @@ def _correction(x: Doubles) -> Doubles:
     return y * (1 / 24 - y * (7 / 960 - y * (31 / 8064 - y * (127 / 30720 - y * (511 / 67584)))))
 
 
-def best_aurc(size: int, wrong: int, convention: Convention = "mean") -> float:
+def best_aurc(size: int, errors: int, convention: Convention = "mean") -> float:
     """`Groups.aurc` of the best ordering: every error last."""
-    best = Groups(np.array([1.0, 0.0]), np.array([size - wrong, wrong]), np.array([0, wrong]))
+    best = Groups(np.array([1.0, 0.0]), np.array([size - errors, errors]), np.array([0, errors]))
     return best.with_ties("expected").aurc(convention)
 
 
@@ -226,14 +226,14 @@ def _area(total: float, first: float, last: float, size: int, convention: Conven
     return (total - float(first) / 2 - float(last) / 2) / (size - 1) if size > 1 else total
 
 
-def _members_within(risk: float, before: int, wrong: int, count: int, errors: int) -> int:
-    """The most members of a tie that can follow ``before`` predictions, ``wrong`` of them errors, within a risk.
+def _members_within(risk: float, before: int, errors_before: int, count: int, errors: int) -> int:
+    """The most members of a tie that can follow ``before`` predictions with ``errors_before`` errors within a risk.
 
     Whole numbers up to one division, so that nothing is rounded twice.
     """
 
     def fits(members: int) -> bool:
-        return (wrong * count + members * errors) / (count * (before + members)) <= risk
+        return (errors_before * count + members * errors) / (count * (before + members)) <= risk
 
     if fits(count):
         return count

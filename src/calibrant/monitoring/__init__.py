@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.monitoring.batch import BatchCounts, corrected_predictions, read_labels
+    from calibrant.monitoring.batch import BatchCounts, correct_predictions, read_labels
     from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios
     from calibrant.monitoring.label_shift import LabelShift, estimate_label_shift
     from calibrant.monitoring.monitor import Monitor
-    from calibrant.monitoring.state import locked
+    from calibrant.monitoring.state import lock_folder
 
 __all__ = ["LabelShift", "Monitor", "confidence_sequence", "estimate_label_shift"]
 

@@ -82,7 +82,7 @@ class DecidedRows:
     groups: npt.NDArray[np.str_] | None
 
 
-def decided_rows(
+def decide_rows(
     policy: Policy, parts: Iterable[Predictions], by_group: str | None = None, labels: Mapping[str, int] | None = None
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
@@ -146,7 +146,7 @@ def count_batch(
     most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
     fingerprint = BatchFingerprint()
     parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
-    for rows in decided_rows(policy, parts, by_group, labels):
+    for rows in decide_rows(policy, parts, by_group, labels):
         _count(counts, rows, reference)
         if policy.promise.of == "cost":
             paid = rows.accept & (rows.labels != UNKNOWN)
@@ -165,15 +165,15 @@ def count_batch(
 
 def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] | None) -> None:
     answers = rows.accept & (rows.labels != UNKNOWN)
-    wrong = answers & (rows.labels != rows.predicted)
+    is_wrong = answers & (rows.labels != rows.predicted)
     counts.samples += len(rows.labels)
     counts.accepted += int(rows.accept.sum())
     counts.implied_errors += float((1 - rows.confidence[rows.accept]).sum())
-    counts.labelled.add(int(answers.sum()), int(wrong.sum()))
+    counts.labelled.add(int(answers.sum()), int(is_wrong.sum()))
     if rows.groups is not None:
         for name in np.unique(rows.groups).tolist():
             inside = rows.groups == name
-            counts.groups.setdefault(name, Labelled()).add(int(answers[inside].sum()), int(wrong[inside].sum()))
+            counts.groups.setdefault(name, Labelled()).add(int(answers[inside].sum()), int(is_wrong[inside].sum()))
     if reference is not None:
         added = {name: bin_counts(getattr(rows, name), reference[name]["edges"]) for name in ("score", "confidence")}
         added["predicted"] = class_counts(rows.predicted, reference["predicted"]["classes"])
@@ -201,12 +201,12 @@ class BatchFingerprint:
         return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
-def corrected_predictions(
+def correct_predictions(
     policy: Policy, predictions: Predictions, shift: LabelShift, *, progress: Progress = silent
 ) -> Predictions:
     """The policy's calibrated probabilities, corrected for the priors of a shift; unknown labels are ignored ones."""
     parts = track(predictions.batches(), "correcting", len(predictions), progress, size=len)
-    rows = list(decided_rows(policy, parts))
+    rows = list(decide_rows(policy, parts))
     probabilities = np.concatenate([correct(part.probabilities, shift.before, shift.priors) for part in rows])
     labels = np.concatenate([part.labels for part in rows])
     return Predictions.from_probabilities(
@@ -230,10 +230,10 @@ def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | Non
     import pyarrow as pa
 
     try:
-        table = _read(Path(path))
+        table = _read_table(Path(path))
     except pa.ArrowException as error:
         raise ValueError(f"{path}: not a table of labels ({str(error).splitlines()[0]})") from None
-    ids, labels = (_column(path, table, names) for names in (IDS, LABELS))
+    ids, labels = (_read_column(path, table, names) for names in (IDS, LABELS))
     numbers = {name: number for number, name in enumerate(class_names or ())}
     numbers |= {str(number): number for number in range(classes) if str(number) not in numbers and class_names is None}
     classes_by_id: dict[str, int] = {}
@@ -250,7 +250,7 @@ def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | Non
     return classes_by_id
 
 
-def _read(path: Path) -> Any:
+def _read_table(path: Path) -> Any:
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -263,7 +263,7 @@ def _read(path: Path) -> Any:
         return pyarrow.parquet.read_table(file)
 
 
-def _column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[Any]:
+def _read_column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[Any]:
     matches = [name for name in table.column_names if name in names]
     if len(matches) != 1:
         raise ValueError(f"{path}: expected a column {names[0]!r}, got {listing(table.column_names, 5)}")

@@ -45,7 +45,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         for test in watch.alarms
     ]
     reference = policy.evidence.get("reference")
-    shift = label_shift(policy, state)
+    shift = _describe_shift(policy, state)
     document = {
         "format": "calibrant.monitor",
         "version": 1,
@@ -60,16 +60,16 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         "by_group": state.by_group if policy.classes is None else policy.part_column,
         "alarms": alarms,
         "sentences": _sentences(policy, state, watch),
-        "risk": _rate(watch.overall, ""),
-        "groups": [_rate(part, name) for name, part in watch.groups.items()],
-        "tests": [_test(test) for test in watch.tests],
+        "risk": _rate_entries(watch.overall, ""),
+        "groups": [_rate_entries(part, name) for name, part in watch.groups.items()],
+        "tests": [_test_entries(test) for test in watch.tests],
         "coverage": vars(watch.coverage),
         "reference_coverage": vars(watch.reference_coverage),
         "implied_risk": watch.implied,
         "reference_implied_risk": None if reference is None else reference["implied_risk"],
         "total_variation": {name: vars(size) for name, size in watch.sizes.items()},
         "label_shift": shift,
-        "batches": _batches(state),
+        "batches": _batch_entries(state),
         "untested": watch.untested,
         "assumptions": list(ASSUMPTIONS),
     }
@@ -77,7 +77,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
     return plain
 
 
-def _rate(rate: RateWatch, group: str) -> dict[str, Any]:
+def _rate_entries(rate: RateWatch, group: str) -> dict[str, Any]:
     limits = rate.limits[-1] if rate.limits else None
     return {
         "group": group,
@@ -86,7 +86,7 @@ def _rate(rate: RateWatch, group: str) -> dict[str, Any]:
         "value": None if limits is None else limits.value,
         "low": None if limits is None else limits.low,
         "high": None if limits is None else limits.high,
-        "test": None if rate.test is None else _test(rate.test),
+        "test": None if rate.test is None else _test_entries(rate.test),
         "arrivals": [
             {"batch": batch, "errors": errors, "answers": answers, "low": limit.low, "high": limit.high,
              "value": limit.value}
@@ -95,14 +95,14 @@ def _rate(rate: RateWatch, group: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _test(test: WatchTest) -> dict[str, Any]:
+def _test_entries(test: WatchTest) -> dict[str, Any]:
     return {
         "name": test.name, "group": test.group, "alpha": test.alpha, "log10_limit": test.limit,
         "log10_evidence": test.evidence, "batches": test.batches, "alarm_since": test.since,
     }  # fmt: skip
 
 
-def _batches(state: WatchState) -> list[dict[str, Any]]:
+def _batch_entries(state: WatchState) -> list[dict[str, Any]]:
     rows, labels = [], state.labels_by_batch()
     for batch in state.batches:
         labelled = labels.get(batch.fingerprint) or KnownLabels(answers=0, errors=0)
@@ -117,8 +117,7 @@ def _batches(state: WatchState) -> list[dict[str, Any]]:
 
 
 def _headline(watch: Watch, state: WatchState) -> str:
-    broken = [test for test in watch.alarms if test.name == "promise"]
-    if broken:
+    if any(test.name == "promise" for test in watch.alarms):
         return "The promise is broken"
     if watch.alarms:
         return "The samples have changed since the policy was fitted"
@@ -144,11 +143,11 @@ def _alarm_text(test: WatchTest, watch: Watch, state: WatchState, policy: Policy
         return f"An answer costs {promised}: {mean}; seen at {test.since} ({odds})."
     if test.name == "promise":
         rate = watch.groups[test.group] if test.group else watch.overall
-        where = f" in {test.group}" if test.group else ""
+        scope = f" in {test.group}" if test.group else ""
         if test.group and not watch.by_class:
-            where = f" in {state.by_group} {test.group}"
+            scope = f" in {state.by_group} {test.group}"
         return (
-            f"More than {allowed(rate.promised)} of answers are wrong{where}: {percent(rate.errors / rate.answers)} "
+            f"More than {allowed(rate.promised)} of answers are wrong{scope}: {percent(rate.errors / rate.answers)} "
             f"of {count(rate.answers)}; seen at {test.since} ({odds})."
         )
     return f"Something has changed: {SUBJECTS[test.name]}; seen at {test.since} ({odds})."
@@ -189,20 +188,21 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch) -> list[str]:
     return lines
 
 
-def label_shift(policy: Policy, state: WatchState) -> dict[str, Any] | None:
+def _describe_shift(policy: Policy, state: WatchState) -> dict[str, Any] | None:
     """The priors of the last batch that EM was run on, and whether a correction is worth it."""
     reference = policy.evidence.get("reference")
-    last = next((b for b in reversed(state.batches) if b.shift is not None and not b.labels_only), None)
-    if last is None or last.shift is None or reference is None or reference["labels"] is None:
+    batch = next((b for b in reversed(state.batches) if b.shift is not None and not b.labels_only), None)
+    if batch is None or batch.shift is None or reference is None or reference["labels"] is None:
         return None
-    before, after = reference_priors(np.array(reference["labels"])), np.array(last.shift.priors)
+    shift = batch.shift
+    before, after = reference_priors(np.array(reference["labels"])), np.array(shift.priors)
     size = 0.5 * float(np.abs(after - before).sum())
     names = policy.class_names or [str(k) for k in range(policy.num_classes)]
     order = np.argsort(-np.abs(after - before), kind="stable")[:MOST_CLASSES]
     return {
-        "batch": last.name, "samples": last.shift.samples, "gain": last.shift.gain, "p_value": last.shift.p_value,
-        "total_variation": size, "nll_before": last.shift.nll_before, "nll_after": last.shift.nll_after,
-        "offered": _is_offered(last.shift, size), "text": _shift_text(last.shift, size),
+        "batch": batch.name, "samples": shift.samples, "gain": shift.gain, "p_value": shift.p_value,
+        "total_variation": size, "nll_before": shift.nll_before, "nll_after": shift.nll_after,
+        "offered": _is_offered(shift, size), "text": _shift_text(shift, size),
         "classes": [{"name": names[k], "before": float(before[k]), "after": float(after[k])} for k in order],
     }  # fmt: skip
 
@@ -216,9 +216,9 @@ def _shift_text(shift: ShiftEntry, size: float) -> str:
     gain = f"other priors explain the samples better by {fixed(shift.gain, 4)} nats each ({p_words(shift.p_value)})"
     effect = ""
     if shift.nll_before is not None and shift.nll_after is not None:
-        worse = "better" if shift.nll_after < shift.nll_before else "worse"
-        effect = f"; on the labels that are known the correction is {worse}: NLL {fixed(shift.nll_before, 4)} before, "
-        effect += f"{fixed(shift.nll_after, 4)} after"
+        verdict = "better" if shift.nll_after < shift.nll_before else "worse"
+        nll = f"NLL {fixed(shift.nll_before, 4)} before, {fixed(shift.nll_after, 4)} after"
+        effect = f"; on the labels that are known the correction is {verdict}: {nll}"
     if _is_offered(shift, size):
         return f"The shares of the classes seem to have changed by {percent(size)}: {gain}{effect}."
     if shift.p_value >= LARGEST_P or size < SMALLEST_SHIFT:

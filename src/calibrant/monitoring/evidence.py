@@ -111,15 +111,15 @@ def confidence_sequence(errors: int, answers: int, alpha: float) -> Interval:
     k, n = errors, answers
     mixture = float(betaln(k + 0.5, n - k + 0.5) - betaln(0.5, 0.5)) + math.log(alpha)
 
-    def refuted(p: float) -> float:
+    def refutation(p: float) -> float:
         likelihood = (k * math.log(p) if k else 0.0) + ((n - k) * math.log1p(-p) if n > k else 0.0)
         return mixture - likelihood
 
-    rate, last = k / n, 1 - 1e-16
-    if refuted(rate) >= 0:  # by rounding, of counts beyond all use
+    rate, highest = k / n, 1 - 1e-16
+    if refutation(rate) >= 0:  # by rounding, of counts beyond all use
         return Interval(rate, rate, rate)
-    low = float(brentq(refuted, 1e-300, rate)) if k else 0.0
-    high = float(brentq(refuted, rate, last)) if k < n and refuted(last) > 0 else 1.0
+    low = float(brentq(refutation, 1e-300, rate)) if k else 0.0
+    high = float(brentq(refutation, rate, highest)) if k < n and refutation(highest) > 0 else 1.0
     return Interval(rate, low, high)
 
 
@@ -140,7 +140,7 @@ BETS: Doubles = _bets()
 LOG_BETS: Doubles = np.log(BETS)
 
 
-def generator(*names: str) -> np.random.Generator:
+def seeded_generator(*names: str) -> np.random.Generator:
     """Random numbers that are the same for the same names."""
     digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))

@@ -78,14 +78,14 @@ def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints |
         [0.75, 0.25]
     """
     p = np.maximum(probabilities, FLOOR)
-    priors, last = before.copy(), 0.0
+    priors, previous = before.copy(), 0.0
     for step in range(MOST_STEPS):
         weighted = p * (priors / before)
         sums = weighted.sum(1, keepdims=True)
         value = float(np.log(sums).mean())
-        if step and value - last < TOLERANCE:
+        if step and value - previous < TOLERANCE:
             break
-        priors, last = (weighted / sums).mean(0), value
+        priors, previous = (weighted / sums).mean(0), value
     gain = max(0.0, float(np.log((p * (priors / before)).sum(1)).mean()))
     degrees = len(before) - 1
     p_value = float(gammaincc(degrees / 2, gain * len(p)))  # of chi squared, twice the gain of all samples

@@ -20,7 +20,7 @@ from calibrant.monitoring.state import (
     SketchEntry,
     WatchedBatch,
     WatchState,
-    newly_known,
+    find_new_labels,
     policy_fingerprint,
     read_state,
     write_state,
@@ -147,16 +147,17 @@ class Monitor:
             labels_only=labels_only,
         )
         earlier = self.state.of_batch(batch.fingerprint)
-        new = newly_known(self.state.known_labels(batch.fingerprint), arrival)
+        new_labels = find_new_labels(self.state.known_labels(batch.fingerprint), arrival)
         if earlier is None:
             self.state.batches.append(batch)
-        elif new is not None and new.answers:
-            self.remarks.append(f"{batch.name}: seen as {earlier.name}; {new.answers} labels of answers are new")
+        elif new_labels is not None and new_labels.answers:
+            number = new_labels.answers
+            self.remarks.append(f"{batch.name}: seen as {earlier.name}; {number} labels of answers are new")
         else:
-            reason = "with more labels or other ones" if new is None else "and no label of an answer is new"
+            reason = "with more labels or other ones" if new_labels is None else "and no label of an answer is new"
             self.remarks.append(f"{batch.name}: skipped, it was seen as {earlier.name}, {reason}")
-        if new is not None and new.answers:
-            self.state.labels.append(new)
+        if new_labels is not None and new_labels.answers:
+            self.state.labels.append(new_labels)
 
     def merge(self, other: Monitor | str | Path) -> Monitor:
         """Add the batches of another watch of the same policy, in their order after one's own.
@@ -164,11 +165,11 @@ class Monitor:
         Batches that both have count once. The rows of the two must be different samples, as their evidence is
         multiplied; watches of the same samples are kept apart, each with its part of alpha.
         """
-        where = "the other watch" if isinstance(other, Monitor) else str(other)
+        source = "the other watch" if isinstance(other, Monitor) else str(other)
         state = other.state if isinstance(other, Monitor) else read_state(other)
-        self._check_same(state, where)
+        self._check_same(state, source)
         if state.by_group != self.state.by_group or state.alpha != self.state.alpha:
-            raise ValueError(f"{where}: watches that are merged must have the same alpha and the same group column")
+            raise ValueError(f"{source}: watches that are merged must have the same alpha and the same group column")
         self.state.batches += [batch for batch in state.batches if self.state.of_batch(batch.fingerprint) is None]
         known_labels = {
             fingerprint: self.state.known_labels(fingerprint) for fingerprint in (a.batch for a in state.labels)
@@ -178,21 +179,21 @@ class Monitor:
                 self.state.labels.append(arrival)
         for fingerprint, before in known_labels.items():
             if before.answers:
-                new = newly_known(before, state.known_labels(fingerprint))
-                if new is not None and new.answers:
-                    self.state.labels.append(new)
+                new_labels = find_new_labels(before, state.known_labels(fingerprint))
+                if new_labels is not None and new_labels.answers:
+                    self.state.labels.append(new_labels)
         return self
 
-    def _check_same(self, state: WatchState, where: str) -> None:
+    def _check_same(self, state: WatchState, source: str) -> None:
         if state.policy != policy_fingerprint(self.policy):
-            raise ValueError(f"{where}: the watch is of another policy")
+            raise ValueError(f"{source}: the watch is for another policy")
         reference = self.policy.evidence.get("reference")
         for batch in state.batches:
             sizes = None if batch.sketch is None else {name: len(counts) for name, counts in batch.sketch}
             if sizes and (reference is None or any(len(reference[name]["counts"]) != n for name, n in sizes.items())):
-                raise ValueError(f"{where}: the sketch of a batch does not fit the policy")
+                raise ValueError(f"{source}: the sketch of a batch does not fit the policy")
             if batch.shift is not None and len(batch.shift.priors) != self.policy.num_classes:
-                raise ValueError(f"{where}: the priors of a batch are not those of {self.policy.num_classes} classes")
+                raise ValueError(f"{source}: the priors of a batch are not those of {self.policy.num_classes} classes")
 
     @property
     def watch(self) -> Watch:
@@ -230,7 +231,7 @@ def _shift_entry(shift: LabelShift) -> ShiftEntry:
 
 def monitor(policy: Policy, *batches: Predictions, by_group: str | None = None, alpha: float = ALPHA) -> Monitor:
     """A watch on a policy that has seen these batches; see `Monitor`."""
-    watching = Monitor(policy, by_group=by_group, alpha=alpha)
+    result = Monitor(policy, by_group=by_group, alpha=alpha)
     for batch in batches:
-        watching.update(batch)
-    return watching
+        result.update(batch)
+    return result

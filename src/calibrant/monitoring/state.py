@@ -131,7 +131,7 @@ class WatchState(_StateEntries):
     def _check(self) -> Self:
         names = [batch.fingerprint for batch in self.batches]
         if len(set(names)) < len(names):
-            raise ValueError("a batch is in it twice")
+            raise ValueError("a batch appears twice")
         accepted = {batch.fingerprint: batch.accepted for batch in self.batches}
         for arrival in self.labels:
             accepted[arrival.batch] = accepted.get(arrival.batch, -1) - arrival.answers
@@ -145,17 +145,17 @@ class WatchState(_StateEntries):
 
     def known_labels(self, fingerprint: str) -> LabelArrival:
         """All labels of a batch that are known, added up."""
-        return total_labels(fingerprint, [arrival for arrival in self.labels if arrival.batch == fingerprint])
+        return sum_labels(fingerprint, [arrival for arrival in self.labels if arrival.batch == fingerprint])
 
     def labels_by_batch(self) -> dict[str, LabelArrival]:
         """The same of every batch that has any."""
         arrivals: dict[str, list[LabelArrival]] = {}
         for arrival in self.labels:
             arrivals.setdefault(arrival.batch, []).append(arrival)
-        return {name: total_labels(name, parts) for name, parts in arrivals.items()}
+        return {name: sum_labels(name, parts) for name, parts in arrivals.items()}
 
 
-def total_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival:
+def sum_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival:
     """Several arrivals of labels of a batch as one."""
     names = dict.fromkeys(name for arrival in arrivals for name in arrival.groups)
     groups = {}
@@ -167,7 +167,7 @@ def total_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival
     return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups, cost=cost)
 
 
-def newly_known(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
+def find_new_labels(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
     """The labels that are known now and were not before; None if those from before have changed or are gone."""
     pairs: list[tuple[KnownLabels, KnownLabels]] = [(before, now)]
     nothing = KnownLabels(answers=0, errors=0)
@@ -226,14 +226,14 @@ def parse_state(data: Any) -> WatchState:
         raise ValueError(f"not the state of a watch: expected an object with format {FORMAT!r}")
     if data.get("version") != VERSION or isinstance(data["version"], bool):
         raise ValueError(f"states of version {VERSION} are read, got version {str(data.get('version'))[:40]}")
-    rest = {name: value for name, value in data.items() if name != "checksum"}
+    content = {name: value for name, value in data.items() if name != "checksum"}
     try:
-        state = WatchState.model_validate(rest)
+        state = WatchState.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part)[:40] for part in first["loc"])
-        raise ValueError(printable(f"{where or 'the state'}: {first['msg'].removeprefix('Value error, ')}")) from None
-    if data.get("checksum") != _checksum(rest):
+        entry = ".".join(str(part)[:40] for part in first["loc"])
+        raise ValueError(printable(f"{entry or 'the state'}: {first['msg'].removeprefix('Value error, ')}")) from None
+    if data.get("checksum") != _checksum(content):
         raise ValueError("the checksum is of other contents: the file is damaged, or was edited")
     return state
 
@@ -252,7 +252,7 @@ def write_state(state: WatchState, path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str | Path) -> Iterator[None]:
+def lock_folder(path: str | Path) -> Iterator[None]:
     """Let no other process change the states of this folder meanwhile; the lock ends with the process."""
     folder = Path(path).resolve().parent
     folder.mkdir(parents=True, exist_ok=True)

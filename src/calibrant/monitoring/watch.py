@@ -25,9 +25,9 @@ from calibrant.monitoring.evidence import (
     LOG_BETS,
     EvidenceProcess,
     confidence_sequence,
-    generator,
     rank_cells,
     rate_ratios,
+    seeded_generator,
     start_weight,
     total_variation,
 )
@@ -169,10 +169,10 @@ def watch(policy: Policy, state: WatchState) -> Watch:
     if promised is None or not 0 < promised < 1:
         promised = None
         untested += [] if by_cost else [UNTESTED.get(policy.promise.of, NO_PROMISE)]
-    overall, groups = _rates(policy, state, promised)
+    overall, groups = _watch_rates(policy, state, promised)
     batches = [batch for batch in state.batches if not batch.labels_only]
     changes, sizes = [], {}
-    coverage = _coverage_test(policy, state, batches)
+    coverage = _test_coverage(policy, state, batches)
     if isinstance(coverage, WatchTest):
         changes.append(coverage)
     else:
@@ -187,7 +187,7 @@ def watch(policy: Policy, state: WatchState) -> Watch:
         for name in SKETCHED:
             counts = [np.array(getattr(batch.sketch, name), np.int64) for batch in batches if batch.sketch is not None]
             pool = np.array(reference[name]["counts"], np.int64)
-            changes.append(_exchangeability(name, state.alpha / 8, pool, counts, batches))
+            changes.append(_test_exchangeability(name, state.alpha / 8, pool, counts, batches))
             if counts:
                 sizes[name] = total_variation(pool, counts[-1])
     accepted, samples = sum(batch.accepted for batch in batches), sum(batch.samples for batch in batches)
@@ -200,7 +200,7 @@ def watch(policy: Policy, state: WatchState) -> Watch:
     )  # fmt: skip
 
 
-def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[RateWatch, dict[str, RateWatch]]:
+def _watch_rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[RateWatch, dict[str, RateWatch]]:
     has_parts = state.by_group is not None or policy.classes is not None
     share = state.alpha / 4 if has_parts else state.alpha / 2
     risks = {} if policy.classes is None else {name: part.target_risk for name, part in policy.parts.items()}
@@ -222,7 +222,7 @@ def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[R
     return overall, groups
 
 
-def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedBatch]) -> WatchTest | str:
+def _test_coverage(policy: Policy, state: WatchState, batches: Sequence[WatchedBatch]) -> WatchTest | str:
     """The test that the coverage is within its limits at the fit; a sentence where it cannot be made."""
     fitted, alpha = policy.threshold, state.alpha / 8
     thresholds = len(policy.limits)
@@ -249,14 +249,14 @@ def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedB
     return test
 
 
-def _exchangeability(
+def _test_exchangeability(
     name: str, alpha: float, pool: Any, counts: Sequence[Any], batches: Sequence[WatchedBatch]
 ) -> WatchTest:
     test, evidence = WatchTest(name, alpha), EvidenceProcess(len(LOG_BETS))
     counted = [batch for batch in batches if batch.sketch is not None]
     for batch, batch_counts in zip(counted, counts, strict=True):
         if batch_counts.sum():
-            cells, pool = rank_cells(pool, batch_counts, generator(batch.fingerprint, name))
+            cells, pool = rank_cells(pool, batch_counts, seeded_generator(batch.fingerprint, name))
             evidence.update(LOG_BETS @ cells)
             test.add(batch.name, float(evidence.log_value))
     return test

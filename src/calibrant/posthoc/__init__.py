@@ -17,10 +17,10 @@ from calibrant.posthoc.crossfit import (
     FOLDS,
     Ranked,
     Repaired,
+    assign_folds,
     crossfit,
     crossfit_all,
     crossfit_ranks,
-    folds_of,
     rank_shares,
     ranks_by_fold,
 )

@@ -11,7 +11,7 @@ from calibrant._numba import FAST, F, exp32, exp64
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
+def add_derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
     """Add up what `temperature._derivatives` needs of rows ``[n, C]``; in float64 if asked to.
 
     ``sums``: of the slope, of the curvature, of the label's lead over the mean, of the label's lag behind the largest,
@@ -54,7 +54,7 @@ def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-def normalised(z: Any, centre: bool, powers: Any, scores: Any) -> None:
+def normalise_rows(z: Any, centre: bool, powers: Any, scores: Any) -> None:
     """The normalised max logit of rows ``[n, C]`` for rising powers, into ``scores [powers, n]``."""
     classes, kind = z.shape[1], z.dtype.type
     tiny = 1.1754943508222875e-38 if z.itemsize == 4 else 2.2250738585072014e-308

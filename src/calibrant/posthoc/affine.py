@@ -14,8 +14,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
-from calibrant.posthoc.temperature import fitted_temperature
+from calibrant._arrays import Doubles
+from calibrant.posthoc.base import Calibrator, Stream, read_numbers
+from calibrant.posthoc.temperature import fit_temperature
 
 MOST_ITERATIONS = 300
 MEMORY = 12  # steps that L-BFGS remembers
@@ -98,17 +99,17 @@ class Moments:
     sharpness: float
 
 
-def moments(data: Stream, *, full: bool) -> Moments:
+def compute_moments(data: Stream, *, full: bool) -> Moments:
     """The temperature, then one pass for the sums; ``full`` for sums of all logits, else of the label's own."""
-    temperature = fitted_temperature(data).temperature_
+    temperature = fit_temperature(data).temperature_
     classes, rows = data.num_classes, 0
-    first, total, square, counts = np.zeros((4, classes))
+    centre, total, square, counts = np.zeros((4, classes))
     sums = np.zeros((classes, classes) if full else classes)
     for z, y in data:
         z = z.astype(np.float64, copy=False)
         if not rows:
-            first = z.mean(0)  # squares are taken from here, so that a common offset cancels first
-        off = z - first
+            centre = z.mean(0)  # squares are taken from here, so that a common offset cancels
+        off = z - centre
         rows += len(y)
         total += off.sum(0)
         square += np.square(off).sum(0)
@@ -118,9 +119,9 @@ def moments(data: Stream, *, full: bool) -> Moments:
         else:
             sums += np.bincount(y, z[np.arange(len(y)), y], classes)
     spread = np.sqrt(np.maximum(square / rows - np.square(total / rows), 0.0))
-    rounding = 1e-12 * (np.abs(first) + np.sqrt(square / rows))
+    rounding = 1e-12 * (np.abs(centre) + np.sqrt(square / rows))
     spread[spread <= rounding] = 1.0
-    return Moments(rows, first + total / rows, spread, counts, sums, 1 / temperature)
+    return Moments(rows, centre + total / rows, spread, counts, sums, 1 / temperature)
 
 
 def exponentials(u: Doubles) -> tuple[float, Doubles, Doubles]:
@@ -140,7 +141,7 @@ class Minimum(NamedTuple):
 
 
 def minimise(problem: Problem, *, renew: int) -> Minimum:
-    """L-BFGS; the curvature is taken anew after every ``renew`` steps.
+    """L-BFGS; the curvature is computed again after every ``renew`` steps.
 
     SciPy's L-BFGS-B takes no curvature, and so two to four times as many passes: 68 against 19 for vector scaling of
     100 classes, 439 against 111 for matrix scaling.

@@ -9,24 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows, row_slices
-from calibrant._validation import as_logits, check_finite
+from calibrant._validation import Ints, as_logits, check_finite
 from calibrant.metrics import is_large
 from calibrant.posthoc.ops import NumpyOps, Ops
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
 
 V = TypeVar("V")
-Doubles = npt.NDArray[np.float64]
-Pair = tuple[Array, npt.NDArray[np.int64]]
+Pair = tuple[Array, Ints]
 
 WIDE = 1e18  # float32 logits beyond this are computed with in float64: their squares overflow
 LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logit stays finite under them
 
 
 def logits_of(batch: Predictions, floor: float = FLOOR) -> Array:
-    """The logits of predictions; of probabilities, their logarithms in float64, from ``floor`` on."""
+    """The logits of predictions; of probabilities, their logarithms in float64, with ``floor`` for smaller ones."""
     if batch.holds == "confidence":
         raise ValueError("logits or probabilities of every class are needed, got confidences alone")
     if batch.holds == "logits":
@@ -45,7 +43,7 @@ class Stream:
     Attributes:
         num_classes: C.
         passes: how often all chunks have been read.
-        floor: what counts as the logarithm's argument of smaller probabilities; see `Digits`.
+        floor: what replaces smaller probabilities before the logarithm is taken; see `Digits`.
     """
 
     def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
@@ -181,8 +179,8 @@ class Calibrator(Parameters, ABC):
     Attributes:
         n_classes_: C of the fit.
         passes_: how many passes over the logits the fit took.
-        floor_: what it takes for smaller probabilities where predictions hold these; depends on how the probabilities
-            of the fit were rounded, and whether some are 0.
+        floor_: what replaces smaller probabilities, where predictions hold probabilities; it depends on how those of
+            the fit were rounded, and on whether some are 0.
     """
 
     #: What a policy's file calls the method.
@@ -276,7 +274,7 @@ class Calibrator(Parameters, ABC):
 
     def _transform_predictions(self, predictions: Predictions) -> Predictions:
         if not predictions.labelled:
-            raise ValueError("predictions without labels cannot be made anew: transform their logits")
+            raise ValueError("predictions without labels cannot be rebuilt: transform their logits")
         self._check_fitted(self.learned)
         parts = [self.transform(logits_of(batch, self.floor_)) for batch in predictions.batches()]
         return replace_data(predictions, "logits", np.concatenate(parts))

@@ -44,15 +44,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Array
-from calibrant._validation import MOST_BINS, check_choice, check_integer
-from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
+from calibrant._arrays import Array, Doubles
+from calibrant._validation import MOST_BINS, Bools, Ints, check_choice, check_integer
+from calibrant.posthoc.base import Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 
 V = TypeVar("V")
-Bools = npt.NDArray[np.bool_]
 Mode = Literal["one-vs-rest", "top-label"]
 MODES = get_args(Mode)
 
@@ -103,10 +101,10 @@ class Tabular(Calibrator):
         c = ops.div(ops.add(self._look_up(ops, c), ops.mul(c, ops.constant(EPSILON))), ops.constant(1 + EPSILON))
         c = ops.maximum(c, ops.constant((1 + 2 * AHEAD) / classes))
         rest = ops.sub(one, c)
-        # How the others share the rest, from their own logits: exact where the first one's probability rounds to 1.
-        first = ops.predicted(z)
+        # How the others share the rest, from their own logits: exact where the largest probability rounds to 1.
+        predicted = ops.predicted(z)
         second = ops.columns(ops.top(z, 2), 1, 2)
-        shares = ops.where(first, zero, ops.exp(ops.where(first, zero, ops.sub(z, second))))
+        shares = ops.where(predicted, zero, ops.exp(ops.where(predicted, zero, ops.sub(z, second))))
         shares = ops.div(shares, ops.total(shares))
         # Mixed with t of a uniform share, the second's is c / (1 + AHEAD): t between 0 and 1 as c is above 1/K.
         most, even = ops.largest(shares), ops.constant(1 / (classes - 1))
@@ -114,12 +112,12 @@ class Tabular(Calibrator):
         over = ops.maximum(ops.sub(most, allowed), zero)
         t = ops.div(over, ops.maximum(ops.sub(most, even), ops.maximum(over, ops.constant(LEAST))))
         shares = ops.add(ops.mul(shares, ops.sub(one, t)), ops.mul(t, even))
-        return ops.where(first, c, ops.mul(rest, shares))
+        return ops.where(predicted, c, ops.mul(rest, shares))
 
     def _set_tables(self, tables: Sequence[tuple[Doubles, Doubles]]) -> None:
         """Ends and shares of different lengths as two arrays, filled up with infinity and with the last share."""
-        missing = [(0, max(len(ends) for ends, _ in tables) - len(ends)) for ends, _ in tables]
-        pairs = list(zip(tables, missing, strict=True))
+        padding = [(0, max(len(ends) for ends, _ in tables) - len(ends)) for ends, _ in tables]
+        pairs = list(zip(tables, padding, strict=True))
         ends = np.array([np.pad(ends, pad, constant_values=np.inf) for (ends, _), pad in pairs])
         self.shares_ = np.array([np.pad(shares, pad, mode="edge") for (_, shares), pad in pairs])
         setattr(self, self.learned, ends)
@@ -202,7 +200,7 @@ class IsotonicCalibration(Tabular):
         if (np.diff(ends) <= 0).any() or ends[0] < 0 or ends[-1] > 1 + 1e-9:
             raise ValueError("knots must rise from 0 or more to 1 at most in every table")
         if shares.min() < 0 or shares.max() > 1 or (np.diff(shares) < 0).any():
-            raise ValueError("shares must lie in [0, 1] and not fall")
+            raise ValueError("shares must lie in [0, 1] and must not fall")
 
 
 class HistogramBinning(Tabular):
@@ -297,16 +295,16 @@ def isotonic(p: Doubles, hit: Bools) -> tuple[Doubles, Doubles]:
     starts = np.flatnonzero(np.concatenate([[True], np.diff(x) > 1e-12 * x[1:]]))
     weights = np.diff(np.append(starts, len(x))).astype(np.float64)
     sums = np.add.reduceat(y, starts)
-    first = pool(sums, weights)
-    last = np.append(first[1:], len(starts)) - 1
-    value = np.add.reduceat(sums, first) / np.add.reduceat(weights, first)
+    begin = pool(sums, weights)
+    end = np.append(begin[1:], len(starts)) - 1
+    value = np.add.reduceat(sums, begin) / np.add.reduceat(weights, begin)
     x = x[starts]
-    wide = last > first
-    ends = np.stack([first, last], 1)[np.stack([np.ones_like(wide), wide], 1)]
+    wide = end > begin
+    ends = np.stack([begin, end], 1)[np.stack([np.ones_like(wide), wide], 1)]
     return x[ends], np.repeat(value, 1 + wide)
 
 
-def pool(sums: Doubles, weights: Doubles) -> npt.NDArray[np.int64]:
+def pool(sums: Doubles, weights: Doubles) -> Ints:
     """Pool adjacent violators: where each block of the rising means sums / weights begins.
 
     A pass pools all of them at once, and some ten passes do. SciPy's function is as fast for a million means, but its
@@ -333,14 +331,14 @@ def _equal_width(data: Stream, edges: Doubles, mode: Mode) -> Doubles:
     for z, y in data:
         p = _probabilities(z)
         if tables == 1:
-            p, right = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
-            table = np.zeros_like(right)
+            p, hit_rows = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
+            table = np.zeros_like(hit_rows)
         else:
-            right, table = np.arange(len(y)), y
+            hit_rows, table = np.arange(len(y)), y
         # Places in the flattened tables; of bins (lo, hi] an edge belongs to the one below.
         cell = np.searchsorted(edges[:-1], p) + bins * np.arange(tables)
         counts += np.bincount(cell.reshape(-1), minlength=len(counts))
-        hits += np.bincount(cell[right, table], minlength=len(hits))
+        hits += np.bincount(cell[hit_rows, table], minlength=len(hits))
     middles = np.tile(edges - 0.5 / bins, tables)
     return np.where(counts > 0, hits / np.maximum(counts, 1), middles).reshape(tables, bins)
 

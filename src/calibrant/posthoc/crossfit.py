@@ -1,4 +1,4 @@
-"""Cross-fitting: every row is repaired by what was fitted on others. The only one there is, for audit, fit and compare.
+"""Cross-fitting: every row is repaired by what was fitted on other rows; audit, fit and compare share this module.
 
 Samples are dealt to five folds by turns, in their order; the pixels of an image stay together. What is fitted without a
 fold is applied to it. Scores of different folds need not be on one scale (their p may differ), so they are
@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Array
-from calibrant.posthoc.base import Calibrator, Doubles, Stream
+from calibrant._arrays import Array, Doubles
+from calibrant._validation import Bools, Ints
+from calibrant.posthoc.base import Calibrator, Stream
 from calibrant.posthoc.logit_norm import LogitNorm, best_norm
 
 FOLDS = 5
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 C = TypeVar("C", bound=Calibrator)
 
 
@@ -39,7 +37,7 @@ class Ranked(NamedTuple):
     norms: list[LogitNorm]
 
 
-def folds_of(unit: Ints) -> Ints:
+def assign_folds(unit: Ints) -> Ints:
     """The fold of each row, of rows that belong to numbered samples or images."""
     _, number = np.unique(unit, return_inverse=True)
     return number.astype(np.int64) % FOLDS
@@ -55,9 +53,9 @@ def crossfit_all(makes: Mapping[str, Callable[[], C]], z: Array, y: Array, folds
     repaired: dict[str, Repaired[C]] = {name: Repaired(np.empty_like(z), []) for name in makes}
     for k in np.unique(folds):
         inside = folds == k
-        fold, others = z[inside], Stream(z[~inside], y[~inside])
+        fold, training = z[inside], Stream(z[~inside], y[~inside])
         for name, make in makes.items():
-            calibrator = make().fit(others)
+            calibrator = make().fit(training)
             repaired[name].logits[inside] = calibrator.transform(fold)
             repaired[name].fitted.append(calibrator)
     return repaired
@@ -75,8 +73,8 @@ def crossfit_ranks(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]],
     before, after, norms = np.empty(len(correct)), np.empty(len(correct)), []
     for k in np.unique(folds):
         inside = folds == k
-        others = {centre: {p: score[~inside] for p, score in by_power.items()} for centre, by_power in scores.items()}
-        norm = best_norm(plain[~inside], others, correct[~inside])
+        training = {centre: {p: score[~inside] for p, score in by_power.items()} for centre, by_power in scores.items()}
+        norm = best_norm(plain[~inside], training, correct[~inside])
         norms.append(norm)
         before[inside] = rank_shares(plain[inside])
         after[inside] = before[inside] if norm.p_ is None else rank_shares(scores[norm.centre][norm.p_][inside])
@@ -85,10 +83,10 @@ def crossfit_ranks(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]],
 
 def ranks_by_fold(score: Doubles, folds: Ints) -> Doubles:
     """Ranks inside each fold."""
-    out = np.empty(len(score))
+    ranks = np.empty(len(score))
     for k in np.unique(folds):
-        out[folds == k] = rank_shares(score[folds == k])
-    return out
+        ranks[folds == k] = rank_shares(score[folds == k])
+    return ranks
 
 
 def rank_shares(score: Doubles) -> Doubles:

@@ -31,10 +31,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from calibrant._arrays import Doubles
 from calibrant._validation import check_choice
-from calibrant.posthoc.base import LEAST, Calibrator, Doubles, Stream, read_numbers
+from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.temperature import fitted_temperature
+from calibrant.posthoc.temperature import fit_temperature
 
 V = TypeVar("V")
 
@@ -85,7 +86,7 @@ class EnsembleTemperatureScaling(Calibrator):
         minimise = (
             _minimise_nll if check_choice("objective", self.objective, ("nll", "mse")) == "nll" else _minimise_mse
         )
-        temperature = fitted_temperature(data)
+        temperature = fit_temperature(data)
         self.temperature_ = temperature.temperature_
         self.weights_, self.gap_ = minimise(data, self.temperature_)
         if self.weights_[2] > 1 - _LEAST:
@@ -142,7 +143,7 @@ def _minimise_nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
         gap = float(max(-slope) - 1)  # convexity: no other weights lower the NLL by more
         # As ratios @ w is 1 everywhere, the quadratic model of the NLL is |ratios @ w' - 2|^2 / 2N, up to a constant.
         basis, factor = np.linalg.qr(ratios)
-        step = _on_simplex(factor, 2 * basis.sum(0)) - w
+        step = _solve_on_simplex(factor, 2 * basis.sum(0)) - w
         if gap <= 1e-13 or abs(step).max() < 1e-15:
             break
         length, before = 1.0, np.log(parts @ w).mean()
@@ -170,12 +171,12 @@ def _minimise_mse(data: Stream, temperature: float) -> tuple[Doubles, float]:
     squares, hits = squares / rows, hits / rows
     sizes, turned = np.linalg.eigh(squares)
     sizes = np.maximum(sizes, 1e-15 * sizes[-1])
-    w = _tidy(_on_simplex(np.sqrt(sizes)[:, None] * turned.T, turned.T @ hits / np.sqrt(sizes)))
+    w = _tidy(_solve_on_simplex(np.sqrt(sizes)[:, None] * turned.T, turned.T @ hits / np.sqrt(sizes)))
     slope = 2 * (squares @ w - hits)
     return w, float(slope @ w - slope.min())
 
 
-def _on_simplex(factor: Doubles, target: Doubles) -> Doubles:
+def _solve_on_simplex(factor: Doubles, target: Doubles) -> Doubles:
     """The w of the simplex with the least |factor @ w - target|: the best of all faces."""
     best, lowest = np.array([1.0, 0.0, 0.0]), math.inf
     for first, *others in _FACES:

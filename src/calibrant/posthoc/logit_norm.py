@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant._arrays import (
     CHUNK,
     Array,
+    Doubles,
     as_kind_of,
     cache_chunks,
     class_rows,
@@ -29,9 +29,9 @@ from calibrant._arrays import (
     in_threads,
     row_slices,
 )
-from calibrant._validation import as_logits, check_finite, check_integer
+from calibrant._validation import Bools, as_logits, check_finite, check_integer
 from calibrant.metrics import aurc, is_large, top_label_blocks
-from calibrant.posthoc.base import Doubles, Parameters, Stream, logits_of
+from calibrant.posthoc.base import Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 from calibrant.predictions import FLOOR, Predictions
 
@@ -82,15 +82,15 @@ class LogitNorm(Parameters):
         confidence, correct, (scores,) = _read([self], data)
         return self.choose(confidence, scores, correct)
 
-    def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: npt.NDArray[np.bool_]) -> Self:
+    def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: Bools) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
         work = in_threads if len(correct) >= THREADED else map
         areas = work(lambda score: aurc(score, correct), [plain, *scores.values()])
         self.aurc_ = dict(zip([None, *scores], areas, strict=True))
         best = min(scores, key=lambda p: self.aurc_[p])
         # A difference within rounding is none: with two classes, say, the score is the same for every row.
-        level = bool(np.ptp(scores[best]) < 1e-6 * float(np.abs(scores[best]).max()) + 1e-9)
-        self.fell_back_ = level or self.aurc_[best] >= self.aurc_[None] - 1e-9
+        is_constant = bool(np.ptp(scores[best]) < 1e-6 * float(np.abs(scores[best]).max()) + 1e-9)
+        self.fell_back_ = is_constant or self.aurc_[best] >= self.aurc_[None] - 1e-9
         self.p_ = None if self.fell_back_ else best
         return self
 
@@ -135,7 +135,7 @@ class LogitNorm(Parameters):
         return scores
 
 
-def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, npt.NDArray[np.bool_], list[dict[int, Doubles]]]:
+def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, list[dict[int, Doubles]]]:
     """Confidence and correctness of each row, and the scores for every p of each of the norms, in one pass."""
     tops: list[tuple[Array, Array]] = []
     scores: list[list[dict[int, Array]]] = []
@@ -180,9 +180,7 @@ def _readings(centre: bool | None) -> tuple[bool, ...]:
     return READINGS if centre is None else (centre,)
 
 
-def best_norm(
-    plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], correct: npt.NDArray[np.bool_]
-) -> LogitNorm:
+def best_norm(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], correct: Bools) -> LogitNorm:
     """Choose p and the reading by AURC, from what `scores_by_reading` gives; where they tie, centred logits."""
     norms = [LogitNorm(centre=centre).choose(plain, by_power, correct) for centre, by_power in scores.items()]
     return min(norms, key=lambda norm: norm.aurc_[norm.p_] - 1e-9 * norm.centre)  # a difference within rounding is none
@@ -194,7 +192,7 @@ def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int,
     exponents, scores = np.array(powers), np.empty((len(powers), len(z)))
 
     def work(rows: slice) -> None:
-        passes.normalised(np.ascontiguousarray(z[rows]), centre, exponents, scores[:, rows])
+        passes.normalise_rows(np.ascontiguousarray(z[rows]), centre, exponents, scores[:, rows])
 
     list(in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)))
     return dict(zip(powers, scores, strict=True))

@@ -32,9 +32,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from calibrant._arrays import Doubles
 from calibrant._validation import check_number
-from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
-from calibrant.posthoc.base import Doubles, Stream
+from calibrant.posthoc.affine import Affine, Problem, Solve, compute_moments, exponentials
+from calibrant.posthoc.base import Stream
 from calibrant.posthoc.ops import Ops
 
 V = TypeVar("V")
@@ -91,7 +92,7 @@ class _MatrixProblem:
     """The objective in u = V z / T + b, with the numbers (V, b) of a row ``[C, C + 1]`` in one vector."""
 
     def __init__(self, data: Stream, off_diagonal: float, intercept: float, strength: float) -> None:
-        self.data, self.moments = data, moments(data, full=True)
+        self.data, self.moments = data, compute_moments(data, full=True)
         facts = self.moments
         self.classes = classes = len(facts.mean)
         self.eye = np.eye(classes)
@@ -105,8 +106,8 @@ class _MatrixProblem:
 
     def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
         """The matrix and the biases of the logits themselves."""
-        both = x.reshape(self.classes, self.classes + 1)
-        return self.moments.sharpness * both[:, :-1], both[:, -1].copy()
+        rows = x.reshape(self.classes, self.classes + 1)
+        return self.moments.sharpness * rows[:, :-1], rows[:, -1].copy()
 
     def _standard(self, by_weight: Doubles, by_bias: Doubles) -> Doubles:
         """The gradient by x of the gradients by W and b."""

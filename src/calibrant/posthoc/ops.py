@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import Array, Doubles
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 V = TypeVar("V")
-Array = npt.NDArray[Any]
-Doubles = npt.NDArray[np.float64]
 
 
 class Ops(Protocol[V]):

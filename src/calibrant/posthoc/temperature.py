@@ -136,12 +136,12 @@ class TemperatureScaling(Calibrator):
         low, high, ends, settled = 0.0, math.inf, None, False
         for _ in range(MOST_PASSES):
             slope, curvature, ends = _derivatives(data, s, np.float64 if exact else np.float32, ends)
-            self._take(s, slope)
+            self._set_temperature(s, slope)
             if ends.widest == 0:  # nothing to learn from rows of equal logits
                 self.temperature_, self.converged_ = 1.0, True
                 return
             if ends.above == 0 or ends.lead <= 0:
-                self._without_minimiser(data, ends, s)
+                self._fit_without_minimiser(data, ends, s)
                 return
             if exact:  # near the root float32 may have the wrong sign, and what it shut out would stay out
                 low, high = (s, high) if slope < 0 else (low, s)
@@ -156,13 +156,13 @@ class TemperatureScaling(Calibrator):
             s = following
         self.converged_ = abs(self.gradient_) < 1e-8
 
-    def _take(self, s: float, slope: float) -> None:
+    def _set_temperature(self, s: float, slope: float) -> None:
         self.temperature_, self.gradient_ = 1 / s, -slope * s * s
         self.converged_, self.objective_ = False, None
 
-    def _without_minimiser(self, data: Stream, ends: _Ends, s: float) -> None:
+    def _fit_without_minimiser(self, data: Stream, ends: _Ends, s: float) -> None:
         if ends.above > 0:
-            self._take(1 / (FLAT * ends.widest), -ends.lead)
+            self._set_temperature(1 / (FLAT * ends.widest), -ends.lead)
             return
         target = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
         points: list[tuple[float, float]] = []
@@ -175,14 +175,14 @@ class TemperatureScaling(Calibrator):
             points.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
             if abs(points[-1][1] - target) < 1e-3 or (s == 1.0 and points[-1][1] >= target):
                 break
-        self._take(s, _derivatives(data, s).slope)
+        self._set_temperature(s, _derivatives(data, s).slope)
 
     def _choose(self, data: Stream, grid: tuple[float, ...]) -> None:
         values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
         best = min(values)
         equal = [t for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)]
         temperature = min(equal, key=lambda t: (abs(math.log(t)), t))
-        self._take(1 / temperature, _derivatives(data, 1 / temperature).slope)
+        self._set_temperature(1 / temperature, _derivatives(data, 1 / temperature).slope)
         self.temperature_, self.objective_ = temperature, best
         self.converged_ = abs(self.gradient_) < 1e-8
 
@@ -197,7 +197,7 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = float(read_numbers(state, "temperature", (), low=LEAST))
 
 
-def fitted_temperature(data: Stream) -> TemperatureScaling:
+def fit_temperature(data: Stream) -> TemperatureScaling:
     """Temperature scaling of the data, fitted once however many calibrators begin with it."""
     if data.temperature is None:
         data.temperature = TemperatureScaling().fit(data)
@@ -234,7 +234,7 @@ def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | 
 
 
 def _add(sums: Array, z: Array, y: Array, s: float, dtype: Any, *, first: bool) -> None:
-    """Add up what `_compiled.derivatives` does; its last three sums in the first pass alone."""
+    """Add up what `_compiled.add_derivatives` does; its last three sums in the first pass alone."""
     shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
     at_label = shifted[np.arange(len(y)), y].astype(np.float64)
     if first:
@@ -256,7 +256,7 @@ def _add_compiled(sums: Array, z: Array, y: Array, s: float, *, double: bool) ->
 
     def work(rows: slice) -> Array:
         part = np.zeros(5)
-        passes.derivatives(np.ascontiguousarray(z[rows]), y[rows], s, double, part)
+        passes.add_derivatives(np.ascontiguousarray(z[rows]), y[rows], s, double, part)
         return part
 
     for part in in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)):
@@ -310,8 +310,8 @@ def _doubt(data: Stream, s: float) -> float:
     """The mean of 1 - confidence at s."""
     doubt, rows = 0.0, 0
     for shifted, y in _shifted(data):
-        others = np.exp(s * shifted).sum(1) - 1
-        doubt += float((others / (1 + others)).sum())
+        odds = np.exp(s * shifted).sum(1) - 1  # of the other classes against the largest
+        doubt += float((odds / (1 + odds)).sum())
         rows += len(y)
     return doubt / rows
 
@@ -331,10 +331,10 @@ def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     bins = check_integer("bins", bins, 1, MOST_BINS)
     gaps, rows = np.zeros((len(grid), bins)), 0
     for shifted, y in _shifted(data):
-        right = shifted.argmax(1) == y
+        correct = shifted.argmax(1) == y
         for gap, t in zip(gaps, grid, strict=True):
             confidence = 1 / np.exp(shifted / t).sum(1)
             cell = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-            gap += np.bincount(cell, confidence - right, bins)
+            gap += np.bincount(cell, confidence - correct, bins)
         rows += len(y)
     return (np.abs(gaps).sum(1) / rows).tolist()

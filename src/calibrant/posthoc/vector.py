@@ -16,8 +16,8 @@ with :math:`\alpha` = ``strength`` = 0.1 a class's logit moves by :math:`\sqrt 5
 before the data are asked, and a few dozen samples of a class outweigh it. ``strength=0`` is the paper's.
 
 The problem is convex; the fit starts from the temperature, so that its NLL on the fitting data is never above
-temperature scaling's. L-BFGS does the rest, with the Hessian (class by class where there are many) taken anew every few
-steps. Unlike in a softmax, a common offset of a row has an effect: the logits are taken as they come.
+temperature scaling's. L-BFGS does the rest, with the Hessian (class by class where there are many) computed again every
+few steps. Unlike in a softmax, a common offset of a row has an effect: the logits are taken as they come.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from calibrant._arrays import Doubles
 from calibrant._validation import check_number
-from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
-from calibrant.posthoc.base import Doubles, Stream
+from calibrant.posthoc.affine import Affine, Problem, Solve, compute_moments, exponentials
+from calibrant.posthoc.base import Stream
 from calibrant.posthoc.ops import Ops
 
 V = TypeVar("V")
@@ -82,7 +83,7 @@ class _VectorProblem:
     """The objective in u = v (z - mean) / spread + a, x = (v, a): there the pull is a plain square of x - start."""
 
     def __init__(self, data: Stream, strength: float) -> None:
-        self.data, self.moments = data, moments(data, full=False)
+        self.data, self.moments = data, compute_moments(data, full=False)
         facts = self.moments
         self.pull = strength / facts.rows
         sharp = facts.sharpness
@@ -126,26 +127,26 @@ class _VectorProblem:
         step = max(1, round(self.moments.rows * classes * (classes if paired else 4) / _HESSIAN))
         pairs = np.zeros((2 * classes, 2 * classes)) if paired else None
         blocks = np.zeros((3, classes))
-        used = 0
+        rows = 0
         for z, _ in self.data:
             z = z[::step].astype(np.float64)
             _, exps, total = exponentials(z * weight + bias)
             p = exps / total[:, None]
             standard = (z - self.moments.mean) / self.moments.spread
             if pairs is not None:
-                both = np.concatenate([p * standard, p], 1)
-                pairs += both.T @ both
+                stacked = np.concatenate([p * standard, p], 1)
+                pairs += stacked.T @ stacked
             else:
                 p = p * (1 - p)
             for block in (blocks[2], blocks[1], blocks[0]):  # sums of p, p x and p x^2
                 block += p.sum(0)
                 p = p * standard
-            used += len(z)
-        blocks /= used
+            rows += len(z)
+        blocks /= rows
         blocks[[0, 2]] += 2 * self.pull + 1e-9 * blocks.max() + 1e-12
         if pairs is None:
             return partial(_solve_blocks, blocks)
-        hessian = pairs / -used
+        hessian = pairs / -rows
         cells = hessian.reshape(2, classes, 2, classes)
         diagonal = np.arange(classes)
         cells[:, diagonal, :, diagonal] += np.moveaxis(blocks[[0, 1, 1, 2]].reshape(2, 2, classes), 2, 0)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calibrant._validation import closest, did_you_mean, listing, shorten
+from calibrant._validation import did_you_mean, find_closest, listing, shorten
 from calibrant.predictions.schema import CUSTOMARY_NAMES, DATA, PREDICTED, SINGLE, customary, one_column_kind
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ColumnErrors:
         """The error about a column of ours that the file does not have and the caller does not map."""
         mapped = {str(column) for column in self.options.columns.values()} | set(DATA)
         free = [column for column in self.names if column not in mapped]
-        guess = next((match for alias in (role, *aliases) if (match := closest(alias, free))), "NAME")
+        guess = next((match for alias in (role, *aliases) if (match := find_closest(alias, free))), "NAME")
         advice = f"say which it is, for example {column_options({role: guess})}"
         if not free:
             advice = f"save {role} in the same file"
@@ -73,7 +73,7 @@ class ColumnErrors:
             advice = "save them by name, np.savez('x.npz', logits=..., labels=...)"
             return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
         if requested is not None or not columns:
-            guess = next((name for name in DATA if closest(name, self.names)), "logits")
+            guess = next((name for name in DATA if find_closest(name, self.names)), "logits")
             return self.lacking(f"{reason}, expected {EXPECTED}", requested or guess)
         if columns.get("labels") in SINGLE["labels"]:
             del columns["labels"]

@@ -38,7 +38,7 @@ def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -
 
 
 def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) -> float:
-    """How likely so few true classes in the sets are, or fewer, where new samples are like those of the quantile.
+    """The probability that so few sets or fewer hold the true class, if new samples are like those of the quantile.
 
     The coverage of a fit has the distribution Beta(k, n + 1 - k), so that the count is beta-binomial [Vovk2012]; scores
     that tie make it larger.
@@ -93,7 +93,7 @@ def lower_limit(errors: int, accepted: int, delta: float) -> float:
 
 
 def risk_interval(errors: int, accepted: int, below: float, above: float) -> Interval:
-    """The error rate, with exact limits that fail with probability ``below`` and ``above``; unknown of no samples."""
+    """The error rate, with exact limits that fail with probability ``below`` and ``above``; unknown without samples."""
     if not accepted:
         return UNKNOWN
     return Interval(errors / accepted, lower_limit(errors, accepted, below), upper_limit(errors, accepted, above))
@@ -115,7 +115,7 @@ def bounded_mean_interval(total: float, samples: int, below: float, above: float
 
 
 def coverage_interval(accepted: int, samples: int, level: float) -> Interval:
-    """The share of samples that is accepted, with Wilson's limits; unknown of no samples."""
+    """The share of samples that is accepted, with Wilson's limits; unknown without samples."""
     if not samples:
         return UNKNOWN
     low, high = wilson(accepted, samples, level)

@@ -49,7 +49,7 @@ class LossTally(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean loss; NaN of no samples."""
+        """The mean loss; NaN without samples."""
         return self.loss / self.rows if self.rows else float("nan")
 
 
@@ -130,8 +130,8 @@ class Promise:
             return labels == self.label, (~accept).astype(np.float64)
         if self.of == "cost":
             return accept, self.cost_matrix[labels, answers] / self.highest
-        wrong = (answers != labels).astype(np.float64)
-        return (np.ones_like(accept), wrong * accept) if self.of == "expected-risk" else (accept, wrong)
+        errors = (answers != labels).astype(np.float64)
+        return (np.ones_like(accept), errors * accept) if self.of == "expected-risk" else (accept, errors)
 
     def rank(self, ops: Ops[V], ranked: V, probabilities: V) -> tuple[V, V | None]:
         """The values whose largest decides the class of an answer, and the score where the promise has its own."""
@@ -143,7 +143,7 @@ class Promise:
         return ranked, None
 
     def break_p_value(self, tally: LossTally, target: float) -> float:
-        """The chance of so large a loss, or a larger one, where the mean loss is the target; 1 of no samples.
+        """The chance of so large a loss, or a larger one, where the mean loss is the target; 1 without samples.
 
         Example:
             >>> Promise().break_p_value(LossTally(2, 2.0), 0.1)  # 0.1 ** 2
@@ -182,16 +182,16 @@ class Promise:
         sure = f"With {round_percent(confidence)} confidence"
         if self.has_class_thresholds:
             observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)} answers wrong"
-            where = "" if group is None else f" in every {group}"
+            scope = "" if group is None else f" in every {group}"
             if self.by_class:
-                every = "of every predicted class" + where
+                every = "of every predicted class" + scope
                 text = f"{sure} at most {allowed(target_risk)} of the answers {every} are wrong, at once ({observed})."
             else:
                 shares = [
                     f"{allowed(share)} of the answers {class_name(label, class_names)}" for label, share in self.shares
                 ]
                 text = (
-                    f"{sure} at least {' and '.join(shares)} are right{where} ({observed}); no other class is answered."
+                    f"{sure} at least {' and '.join(shares)} are right{scope} ({observed}); no other class is answered."
                 )
             silent = [part.name(class_names) for part in parts if part.threshold.abstains]
             return text + (f" It never answers {listing(silent, 5)}." if silent else "")
@@ -223,11 +223,11 @@ class Promise:
         if self.of == "precision":
             shares = [f"{allowed(share)} of answers {class_name(label, class_names)}" for label, share in self.shares]
             return f"The promise that at least {' and '.join(shares)} are right"
-        where = " of every class" if self.by_class else ""
-        return f"The promise of at most {allowed(risk or 0)} wrong answers{where}"
+        scope = " of every class" if self.by_class else ""
+        return f"The promise of at most {allowed(risk or 0)} wrong answers{scope}"
 
     def result(self, tally: LossTally, class_names: Sequence[str] | None) -> str:
-        """What came of a promise that is not about the share of wrong answers; empty for others, and of no samples."""
+        """What came of a promise that is not about the share of wrong answers; empty for others, or no samples."""
         if not tally.rows:
             return ""
         if self.of == "recall":

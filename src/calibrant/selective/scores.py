@@ -35,8 +35,8 @@ def _max_logit(ops: Ops[V], z: V) -> V:
 
 def _margin(ops: Ops[V], z: V) -> V:
     two = ops.top(z, 2)
-    first, second = ops.columns(two, 0, 1), ops.columns(two, 1, 2)
-    lead = ops.sub(ops.constant(1.0), ops.exp(ops.sub(second, first)))
+    largest, second = ops.columns(two, 0, 1), ops.columns(two, 1, 2)
+    lead = ops.sub(ops.constant(1.0), ops.exp(ops.sub(second, largest)))
     return ops.mul(msp_formula(ops, z), lead)
 
 

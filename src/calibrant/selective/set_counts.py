@@ -55,8 +55,8 @@ class SetCounts:
             ("class_covered", self.num_classes),
         ):
             counts = np.zeros(length, np.int64)
-            first = np.asarray(getattr(self, name), np.int64)
-            counts[: len(first)] = first
+            given = np.asarray(getattr(self, name), np.int64)
+            counts[: len(given)] = given
             setattr(self, name, counts)
 
     def add(self, members: Bools, accept: Bools, labels: Array | None, ignore_index: int | None = None) -> None:

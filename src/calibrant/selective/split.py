@@ -30,16 +30,16 @@ def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
     return max(share, min(MOST_SHARE, enough / samples))
 
 
-def draws(seed: int, start: int, count: int) -> Doubles:
+def draw_uniform(seed: int, start: int, count: int) -> Doubles:
     """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are.
 
     They are of a stream of their own: ``default_rng(seed)`` may have made the samples, which the split must not follow.
     """
-    first, last = start // BLOCK, (start + count - 1) // BLOCK
-    blocks = [np.random.default_rng([_STREAM, seed, number]).random(BLOCK) for number in range(first, last + 1)]
-    return np.concatenate(blocks)[start - first * BLOCK :][:count]
+    first_block, last_block = start // BLOCK, (start + count - 1) // BLOCK
+    blocks = [np.random.default_rng([_STREAM, seed, k]).random(BLOCK) for k in range(first_block, last_block + 1)]
+    return np.concatenate(blocks)[start - first_block * BLOCK :][:count]
 
 
 def count_for_threshold(seed: int, count: int, share: float) -> int:
     """How many of the first ``count`` samples are for the threshold, where a ``share`` is for the choice."""
-    return sum(int((draws(seed, s, min(BLOCK, count - s)) >= share).sum()) for s in range(0, count, BLOCK))
+    return sum(int((draw_uniform(seed, s, min(BLOCK, count - s)) >= share).sum()) for s in range(0, count, BLOCK))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
-from calibrant._tensor_sketch import added_up, count_tensors
+from calibrant._tensor_sketch import count_tensors, sum_over_processes
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.models import evaluation_mode
@@ -63,7 +63,7 @@ class DatasetTally:
 
     def compute(self) -> dict[str, float]:
         """Every metric, by name."""
-        metrics = (added_up(self.sketch, self.device) if self.shared else self.sketch).compute()
+        metrics = (sum_over_processes(self.sketch, self.device) if self.shared else self.sketch).compute()
         if self.pixels is None:
             return metrics
         pixels = self.pixels.to(self.device)

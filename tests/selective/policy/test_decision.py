@@ -93,5 +93,5 @@ def test_a_policy_on_one_column_decides_as_on_two(kind, one_column):
     del entries["positive"], entries["checksum"]  # as files had it before: custom does not know yes and no
     assert from_dict(entries).positive is None
     two = Policy.fit(make(both, truth, class_names=["no", "yes"]), target_risk=0.1, calibrator="none", score="msp")
-    with pytest.raises(ValueError, match="does not say of which one column is: give both"):
+    with pytest.raises(ValueError, match="which one a single column is of: give both"):
         two.decide(values)

@@ -22,7 +22,7 @@ from calibrant.selective.policy.selection import Candidate, Selection
 from calibrant.selective.policy_file.entries import read_entries
 from calibrant.selective.policy_file.file import from_dict, to_dict
 from calibrant.selective.scores import Score
-from calibrant.selective.split import draws, share_for_choice
+from calibrant.selective.split import draw_uniform, share_for_choice
 from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
 
@@ -30,7 +30,7 @@ from tests.helpers.policies import drawn
 def test_the_error_is_that_of_the_samples_that_the_calibrator_did_not_see():
     z, y = drawn(4000)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.1)
-    rest = draws(0, 0, len(y)) >= share_for_choice(len(y))
+    rest = draw_uniform(0, 0, len(y)) >= share_for_choice(len(y))
     calibration = policy.evidence["calibration"]
     softmax = np.exp(z - z.max(1, keepdims=True))
     plain = (softmax / softmax.sum(1, keepdims=True)).max(1)
@@ -112,7 +112,7 @@ def test_bins_hold_about_the_same_number(policy):
 
 def test_what_the_confidence_implies_is_near_what_was_wrong(policy):
     z, _ = drawn(1500)
-    rows = draws(0, 0, 1500) >= 1 / 3
+    rows = draw_uniform(0, 0, 1500) >= 1 / 3
     _, confidence, accept = policy.decide(z[rows])
     # The sketch leaves out a fifth of the rows.
     assert policy.evidence["reference"]["implied_risk"] == pytest.approx(1 - confidence[accept].mean(), abs=0.01)

@@ -12,7 +12,7 @@ from calibrant.posthoc import NumpyOps
 from calibrant.selective import decision_formula
 from calibrant.selective.policy.set_fitting import SetFit
 from calibrant.selective.sets import SetTarget
-from calibrant.selective.split import draws
+from calibrant.selective.split import draw_uniform
 from tests.helpers.policies import drawn, masks
 
 METHODS = ["lac", "aps", "raps", "class-conditional"]
@@ -31,7 +31,7 @@ def softmax(z):
 def test_the_quantile_is_of_the_samples_that_the_calibrator_did_not_see():
     policy = fit(calibrator="temperature")
     z, y = drawn(900)
-    others = draws(0, 0, 900) >= 0.2
+    others = draw_uniform(0, 0, 900) >= 0.2
     p = softmax(z / policy.calibrator.temperature_)[np.arange(900), y][others]
     n = len(p)
     assert policy.sets.samples == (n,)

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.guarantee import by
 from calibrant import Policy, Predictions
-from calibrant.selective.thresholds.images import shows
+from calibrant.selective.thresholds.images import can_show_risk
 from tests.helpers.policies import masks
 
 
@@ -58,7 +58,7 @@ def test_images_are_the_draws_of_a_mask():
     broken = np.zeros(2)
     for _ in range(DRAWS):
         wrong = rng.binomial(50, rng.beta(0.05, 0.45, size=120)) / 50  # a tenth on average, image by image
-        gained = shows(np.ones((120, 1)), wrong[:, None], 0.0999, 0.1)
+        gained = can_show_risk(np.ones((120, 1)), wrong[:, None], 0.0999, 0.1)
         pixels = by("sgr")(np.zeros(6000), np.arange(6000) >= round(50 * wrong.sum()), 0.0999, 0.9)
         broken += bool(gained[0]), pixels < np.inf
     assert broken[0] / DRAWS <= 0.1 + 3 * np.sqrt(0.09 / DRAWS)

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from calibrant import Policy, Predictions
 from calibrant.selective import threshold_for_cost
 from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.images import shows
+from calibrant.selective.thresholds.images import can_show_risk
 from calibrant.selective.thresholds.mean_loss import (
     FRACTIONS,
     expected_risk_threshold,
@@ -153,7 +153,9 @@ def test_it_counts_what_it_says():
 
 def test_costs_of_0_and_1_are_errors_by_a_test_for_every_distribution():
     """All right: the betting test needs more samples than the binomial one, 59 for 5% at 95%, but not many more."""
-    fewest = next(n for n in range(1, 200) if shows(np.ones((n, 1)), np.zeros((n, 1)), 0.05, 0.05, FRACTIONS)[0])
+    fewest = next(
+        n for n in range(1, 200) if can_show_risk(np.ones((n, 1)), np.zeros((n, 1)), 0.05, 0.05, FRACTIONS)[0]
+    )
     assert 59 < fewest < 150
     threshold = threshold_for_cost(np.arange(200.0), np.zeros(200), 0.05, highest=1.0)
     assert threshold.value == -math.inf

@@ -13,12 +13,12 @@ from calibrant import Policy, Predictions
 from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds import samples
 from calibrant.selective.thresholds.menu import RISKS
-from calibrant.selective.thresholds.risk import abstaining, threshold_on
+from calibrant.selective.thresholds.risk import abstaining_threshold, threshold_on
 from calibrant.selective.thresholds.samples import (
     ScoredSamples,
     ThresholdTarget,
-    parts_with_enough,
-    planned_search,
+    find_testable_parts,
+    plan_search,
     recycle,
     thresholds_by_class,
 )
@@ -30,7 +30,7 @@ def test_an_unlucky_choice_does_not_silence_a_policy():
     """The rows that plan the tests hold none of the errors but one; where the others have theirs, the least sure."""
     plan = ScoredSamples(np.linspace(1, 0, 84), np.arange(84) < 83)
     others = ScoredSamples(np.linspace(1, 0, 216), np.arange(216) < 206)
-    found = planned_search(others, plan, 0.95)(0.05)
+    found = plan_search(others, plan, 0.95)(0.05)
     assert found.accepted >= 200
     assert found.risk.high <= 0.05
 
@@ -170,7 +170,7 @@ def test_a_class_that_answers_everything_hands_on_its_share():
         def at_level(level):
             asked.append((number, round(level, 12)))
             passes = number == 0 or (number == 1 and level >= 0.05)
-            return replace(abstaining("best", 0.1, 1 - level), value=-math.inf if passes else math.inf)
+            return replace(abstaining_threshold("best", 0.1, 1 - level), value=-math.inf if passes else math.inf)
 
         return at_level
 
@@ -181,7 +181,7 @@ def test_a_class_that_answers_everything_hands_on_its_share():
 
 @pytest.mark.parametrize("sizes", [(500, 70, 10), (72, 72), (72, 71), (59, 0), (58,), (90, 90, 90, 88)])
 def test_classes_that_no_test_could_pass_have_no_share(sizes):
-    chosen = parts_with_enough([(size, 0.05) for size in sizes], 0.05)
+    chosen = find_testable_parts([(size, 0.05) for size in sizes], 0.05)
     for count in range(len(sizes), 0, -1):  # the most of the largest that all could show 5% without an error
         largest = sorted(range(len(sizes)), key=lambda number: -sizes[number])[:count]
         if all(0.95 ** sizes[number] <= 0.05 / count for number in largest):

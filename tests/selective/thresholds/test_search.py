@@ -13,8 +13,8 @@ from calibrant.selective.thresholds.search import (
     EDGES,
     FixedSequence,
     _critical_counts,
-    _drawn_counts,
-    _drawn_rates,
+    _draw_counts,
+    _draw_rates,
     best_start,
     critical_ranks,
     curve_of,
@@ -125,7 +125,7 @@ def test_many_rows_outweigh_the_curve():
     rng = np.random.default_rng(0)
     share = (np.arange(40_000) + 0.5) / 40_000
     true = np.select([share < 0.4, share < 0.7], [0.01, 0.3], 0.05)
-    drawn = _drawn_rates(rng.random(40_000) < true, 0.05, np.random.default_rng(1)).mean(0)
+    drawn = _draw_rates(rng.random(40_000) < true, 0.05, np.random.default_rng(1)).mean(0)
     middle = (EDGES[1:] + EDGES[:-1]) / 2
     expected = np.select([middle < 0.4, middle < 0.7], [0.01, 0.3], 0.05)
     assert drawn == pytest.approx(expected, abs=0.025)
@@ -193,7 +193,7 @@ def test_a_plan_starts_where_the_number_of_accepted_samples_is_no_matter_of_luck
 def test_accepted_samples_are_drawn_around_what_the_plan_accepts():
     """The mean is that of the plan; the variance of a beta-binomial, m s (1 - s) (m + n) / (n + 1), by hand."""
     draws = np.concatenate(
-        [_drawn_counts(np.array([20.0, 50.0, 100.0]), 100, 400, np.random.default_rng(seed)) for seed in range(50)]
+        [_draw_counts(np.array([20.0, 50.0, 100.0]), 100, 400, np.random.default_rng(seed)) for seed in range(50)]
     )
     assert np.diff(draws, axis=1).min() >= 0
     assert (draws[:, -1] == 400).all()

@@ -45,10 +45,10 @@ from calibrant.metrics import (
 from calibrant.posthoc import (
     LogitNorm,
     TemperatureScaling,
+    assign_folds,
     crossfit,
     crossfit_ranks,
     fit_best_norm,
-    folds_of,
     scores_by_reading,
 )
 from calibrant.predictions import Predictions
@@ -175,7 +175,7 @@ def flat(predictions: Predictions) -> Flat:
 
 
 def _crossfit_numbers(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
-    folds = folds_of(data.sample)
+    folds = assign_folds(data.sample)
     logits, temperature = _crossfit_temperature(TemperatureScaling, data, folds)
     yield from _temperature_numbers(name, logits, data.labels, temperature)
     plain, _, correct = top_label(data.logits, data.labels)
@@ -291,7 +291,7 @@ def repair_set(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, f
         held_out = flat(Predictions.open(folder / "val.npz"))
         scaling = rule().fit(held_out.logits, held_out.labels)
         return SetOutputs(scaling.transform(data.logits), data.labels, objectness), scaling.temperature_
-    logits, temperature = _crossfit_temperature(rule, data, folds_of(data.sample))
+    logits, temperature = _crossfit_temperature(rule, data, assign_folds(data.sample))
     return SetOutputs(logits, data.labels, objectness), temperature
 
 

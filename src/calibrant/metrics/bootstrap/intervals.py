@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import Doubles
 from calibrant._validation import LARGEST_SEED, Ints, check_integer
-from calibrant.metrics.bootstrap.replicates import BATCH, ScoreGroups, bin_values, draw_right, point_values
+from calibrant.metrics.bootstrap.replicates import BATCH, ScoreGroups, bin_values, draw_hits, point_values
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.catalogue import MEASURED, describe, split_name
 from calibrant.metrics.sketch.grid import BASE
@@ -218,21 +218,21 @@ def _interval_of_counts(summary: Summary, name: str, value: float, level: float)
     """An interval that needs no bootstrap, or that it cannot give; None for the others."""
     base, setting = split_name(name)
     if base == "accuracy":
-        return _share(value, summary.samples, level)
+        return _share_interval(value, summary.samples, level)
     if base == "risk_at_coverage" and setting is not None:
-        return _share(value, math.ceil(setting * summary.samples - 1e-9), level)
+        return _share_interval(value, math.ceil(setting * summary.samples - 1e-9), level)
     if base in ("nll", "brier"):
         square = summary.moments[1 if base == "nll" else 3] / summary.samples
         error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
         return normal_interval(value, error, level, *describe(base).bounds)
     if base == "coverage_at_risk" and setting is not None:
-        return _reachable(summary, setting, value, level)
+        return _coverage_interval(summary, setting, value, level)
     # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
-    alike = describe(base).family == "Selective" and summary.errors in (0, summary.samples)
-    return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or alike else None
+    is_one_sided = describe(base).family == "Selective" and summary.errors in (0, summary.samples)
+    return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or is_one_sided else None
 
 
-def _reachable(summary: Summary, risk: float, value: float, level: float) -> Interval:
+def _coverage_interval(summary: Summary, risk: float, value: float, level: float) -> Interval:
     """Coverage at risk, where Wilson's limits of the risk stand for the risk itself.
 
     The bootstrap fails here: the least confident errors among the first few samples decide, and are drawn or not.
@@ -246,7 +246,7 @@ def _reachable(summary: Summary, risk: float, value: float, level: float) -> Int
     return Interval(value, min(value, low), max(value, high))
 
 
-def _share(value: float, number: int, level: float) -> Interval:
+def _share_interval(value: float, number: int, level: float) -> Interval:
     low, high = wilson(value * number, number, level)
     return Interval(value, min(value, float(low)), max(value, float(high)))
 
@@ -263,8 +263,8 @@ def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) 
     """
     filled = reliability.count > 0
     size, confidence = reliability.count[filled], np.clip(reliability.confidence[filled], 0, 1)
-    right = draw_right(np.random.default_rng(seed), size, confidence, draws)
-    return np.abs(size * confidence - right).sum(1) / size.sum()
+    hits = draw_hits(np.random.default_rng(seed), size, confidence, draws)
+    return np.abs(size * confidence - hits).sum(1) / size.sum()
 
 
 def _draw_images(rng: np.random.Generator, images: int, replicates: int) -> Ints:
@@ -360,5 +360,5 @@ class ClassOverlaps:
         return bootstrap_interval("mean_iou", value, means - value, level)
 
     def _iou(self, weights: Doubles) -> Doubles:
-        right, either = weights @ self.right, weights @ (self.labelled + self.predicted - self.right)
-        return np.divide(right, either, out=np.full(right.shape, np.nan), where=either > 0)
+        intersection, union = weights @ self.right, weights @ (self.labelled + self.predicted - self.right)
+        return np.divide(intersection, union, out=np.full(union.shape, np.nan), where=union > 0)

@@ -83,15 +83,15 @@ def paired_differences(
             f"paired models are compared on the same samples, got {len(first.correct)} and {len(second.correct)}"
         )
     rng = np.random.default_rng(seed)
-    replicate_changes = _binned(first, second, rng, replicates)
+    replicate_changes = _replicate_binned(first, second, rng, replicates)
     if ranked:
-        replicate_changes |= _ranked(first, second, rng, replicates)
+        replicate_changes |= _replicate_ranked(first, second, rng, replicates)
     before, after = _values(first, ranked), _values(second, ranked)
     changes = {
         name: bootstrap_interval(name, after[name] - before[name], differences, level, bounds=EVERYWHERE)
         for name, differences in replicate_changes.items()
     }
-    changes["ece"] = _down_to_zero(changes["ece"], before["ece"], after["ece"], first, second, level)
+    changes["ece"] = _extend_to_zero(changes["ece"], before["ece"], after["ece"], first, second, level)
     for name, column in (("mean_confidence", "confidence"), ("nll", "nll"), ("brier", "brier")):
         columns = getattr(first, column), getattr(second, column)
         if columns[0] is not None and columns[1] is not None:
@@ -135,12 +135,12 @@ class AurcChanges:
         """The AURC of the score minus that of the first, with its interval."""
         second = replace(self.first, score=score)
         self.rng.bit_generator.state = self.state
-        differences = _ranked(self.first, second, self.rng, self.replicates)["aurc"]
+        differences = _replicate_ranked(self.first, second, self.rng, self.replicates)["aurc"]
         change = aurc(score, second.correct) - self.value
         return bootstrap_interval("aurc", change, differences, self.level, bounds=EVERYWHERE)
 
 
-def _down_to_zero(
+def _extend_to_zero(
     change: Interval, before: float, after: float, first: Judged, second: Judged, level: float
 ) -> Interval:
     """Where one of the two errors could be all chance, the difference reaches as far as if it were 0."""
@@ -165,22 +165,22 @@ def _values(model: Judged, ranked: bool) -> dict[str, float]:
     return values | {"aurc": aurc(score, model.correct), "augrc": augrc(score, model.correct)}
 
 
-def _binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
+def _replicate_binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of calibration metrics, about their own centre."""
     codes = [_codes_of_bins(model) for model in (first, second)]
-    pairs, where, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
+    pairs, inverse, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
     draws = _draw(rng, counts, replicates)
     total = draws.sum(1)
     values: list[dict[str, Doubles]] = []
     for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
-        right = draws * (code % 2 == 0)
-        sure = draws * (np.bincount(where, model.confidence) / counts)
-        gaps = (sure - right) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
-        values.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
-    return {name: _about_centre(values[1][name] - values[0][name]) for name in values[0]}
+        hits = draws * (code % 2 == 0)
+        sure = draws * (np.bincount(inverse, model.confidence) / counts)
+        gaps = (sure - hits) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
+        values.append({"accuracy": hits.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
+    return {name: _subtract_centre(values[1][name] - values[0][name]) for name in values[0]}
 
 
-def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
+def _replicate_ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of ranking metrics, about their own centre."""
     codes = [_codes_of_ranks(model) for model in (first, second)]
     pairs, counts = np.unique(codes[0] * 2 * RANKS + codes[1], return_counts=True)
@@ -188,21 +188,21 @@ def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates:
     batch = BATCH * max(1, GROUPS // max(RANKS, len(pairs)))  # as much at a time as of single models
     for start in range(0, replicates, batch):
         draws = _draw(rng, counts, min(batch, replicates - start))
-        before = _of_table(draws, pairs // (2 * RANKS))
-        after = _of_table(draws, pairs % (2 * RANKS))
+        before = _ranking_values(draws, pairs // (2 * RANKS))
+        after = _ranking_values(draws, pairs % (2 * RANKS))
         for name, values in parts.items():
-            values.append(_about_centre(after[name] - before[name]))
+            values.append(_subtract_centre(after[name] - before[name]))
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def _of_table(draws: Ints, code: Ints) -> dict[str, Doubles]:
+def _ranking_values(draws: Ints, code: Ints) -> dict[str, Doubles]:
     """Ranking metrics of each row of counts, whose columns have the given codes."""
     order = np.argsort(code, kind="stable")
     begin = np.flatnonzero(np.diff(code[order], prepend=-1))
     table = np.zeros((len(draws), 2 * RANKS))
     table[:, code[order][begin]] = np.add.reduceat(draws[:, order], begin, axis=1)
-    wrong = table[:, 1::2]
-    return area_values((table[:, ::2] + wrong)[:, ::-1], wrong[:, ::-1], table.sum(1))
+    errors = table[:, 1::2]
+    return area_values((table[:, ::2] + errors)[:, ::-1], errors[:, ::-1], table.sum(1))
 
 
 def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:
@@ -211,7 +211,7 @@ def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:
     return np.concatenate([counts[None], rng.multinomial(total, counts / total, size=replicates)])
 
 
-def _about_centre(values: Doubles) -> Doubles:
+def _subtract_centre(values: Doubles) -> Doubles:
     return values[1:] - values[0]
 
 

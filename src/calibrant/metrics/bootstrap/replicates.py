@@ -62,9 +62,9 @@ class ScoreGroups:
         right, wrong = np.split(self.counts, 2)
         size = right + wrong
         sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
-        hits = draw_right(rng, size, sure, number).astype(np.float64)
+        hits = draw_hits(rng, size, sure, number).astype(np.float64)
         misses = size - hits
-        return _calibration(hits, hits + misses, hits * sure + misses * sure, self.base, only)
+        return _calibration_values(hits, hits + misses, hits * sure + misses * sure, self.base, only)
 
     def metrics(self, counts: Ints, only: Container[str] = MEASURED) -> dict[str, Doubles]:
         """What `bin_values` gives of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
@@ -73,7 +73,7 @@ class ScoreGroups:
         return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base, only)
 
 
-def draw_right(rng: np.random.Generator, size: Ints, confidence: Doubles, number: int) -> Ints:
+def draw_hits(rng: np.random.Generator, size: Ints, confidence: Doubles, number: int) -> Ints:
     """How many of each group's predictions would be right if their confidence were true, ``[number, G]``."""
     return rng.binomial(size, confidence, size=(number, len(size)))
 
@@ -97,13 +97,13 @@ def bin_values(
     with np.errstate(invalid="ignore", divide="ignore"):
         values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
         values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
-    values |= _calibration(right, number, sure, base, only)
+    values |= _calibration_values(right, number, sure, base, only)
     if any(name in only for name in AREAS):
         values |= area_values(number[:, ::-1], wrong[:, ::-1], total)
     return values
 
 
-def _calibration(
+def _calibration_values(
     right: Doubles, number: Doubles, sure: Doubles, group_base: Ints, only: Container[str]
 ) -> dict[str, Doubles]:
     total = number.sum(1)
@@ -122,9 +122,9 @@ def _calibration(
                 values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
     values["ece"] = values["ece_15"]
     if "aece" in only:
-        values["aece"] = _equal_counts(number, difference, total)
+        values["aece"] = _aece_values(number, difference, total)
     if "smooth_ece" in only:
-        values["smooth_ece"] = _smooth(gap, base, total)
+        values["smooth_ece"] = _smooth_ece_values(gap, base, total)
     return values
 
 
@@ -132,7 +132,7 @@ def _ratio(sums: Doubles, counts: Ints) -> Doubles:
     return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
 
 
-def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15) -> Doubles:
+def _aece_values(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15) -> Doubles:
     """AECE of each replicate: the running gap at ranks i N / bins, interpolated inside groups."""
     ranks, running = np.cumsum(number, axis=1), np.cumsum(gap, axis=1)
     at = np.zeros((len(total), bins + 1))
@@ -143,7 +143,7 @@ def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15)
     return np.abs(np.diff(at)).sum(1) / total
 
 
-def _smooth(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
+def _smooth_ece_values(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
     """Smooth ECE of each replicate at base-bin resolution: its cosine series, damped until width and value agree."""
     k = np.arange(terms)
     middle = (base + 0.5) / BASE

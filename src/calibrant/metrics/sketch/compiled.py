@@ -178,7 +178,7 @@ def _base_bin(cell: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def _snapped(confidence: Any) -> Any:
+def _snap(confidence: Any) -> Any:
     """A confidence that is the edge of a base bin, rounded to float32, put back on that edge."""
     edge = np.rint(confidence * _BASE) / _BASE
     return edge if np.float64(F(edge)) == confidence else confidence
@@ -214,7 +214,7 @@ def finish_probabilities(
         confidence[i], shortfall[i] = sure, 1.0 - sure
         brier[i] = max(squares[i] - 2.0 * share + 1.0, 0.0)
         correct[i] = predicted[i] == labels[i]
-        placed = _snapped(sure) if single else sure
+        placed = _snap(sure) if single else sure
         cells[i] = _cell(placed, 1.0 - placed)
 
 
@@ -223,11 +223,11 @@ def place_confidences(confidences: Any, correct: Any, single: bool, code: Any, c
     """Codes of confidences in 0..1, and counts and sums over base bins."""
     for i in range(len(confidences)):
         sure = np.float64(confidences[i])
-        placed = _snapped(sure) if single else sure
+        placed = _snap(sure) if single else sure
         cell = _cell(placed, 1.0 - placed)
-        wrong = 0 if correct[i] else 1
-        code[i] = cell + _CELLS * wrong
-        side = 2 * _base_bin(cell) + wrong
+        is_wrong = 0 if correct[i] else 1
+        code[i] = cell + _CELLS * is_wrong
+        side = 2 * _base_bin(cell) + is_wrong
         counts[side] += 1
         sums[side] += sure
 
@@ -239,9 +239,9 @@ def tally(
     """Codes of judged samples, counts and sums over base bins, and the moments of NLL and Brier score."""
     loss = loss2 = score = score2 = 0.0
     for i in range(len(cells)):
-        wrong = 0 if correct[i] else 1
-        code[i] = cells[i] + _CELLS * wrong
-        side = 2 * _base_bin(cells[i]) + wrong
+        is_wrong = 0 if correct[i] else 1
+        code[i] = cells[i] + _CELLS * is_wrong
+        side = 2 * _base_bin(cells[i]) + is_wrong
         counts[side] += 1
         sums[side] += confidence[i]
         loss += nll[i]
@@ -261,8 +261,8 @@ def tally_logits(z: Any, bits: Any, labels: Any, code: Any, counts: Any, sums: A
 
     False if a value is not finite.
     """
-    top, at_label, total, squares, predicted = _five()
-    confidence, shortfall, correct, nll, brier, cells = _six()
+    top, at_label, total, squares, predicted = _reduced_columns()
+    confidence, shortfall, correct, nll, brier, cells = _finished_columns()
     for start in range(0, len(z), _STEP):
         rows = slice(start, min(start + _STEP, len(z)))
         n = rows.stop - rows.start
@@ -280,8 +280,8 @@ def tally_probabilities(
     z: Any, bits: Any, labels: Any, single: bool, code: Any, counts: Any, sums: Any, moments: Any
 ) -> float:
     """The same of probabilities: gives the sum that is furthest from 1, or NaN if a value is not finite."""
-    top, at_label, total, squares, predicted = _five()
-    confidence, shortfall, correct, nll, brier, cells = _six()
+    top, at_label, total, squares, predicted = _reduced_columns()
+    confidence, shortfall, correct, nll, brier, cells = _finished_columns()
     furthest = 1.0
     for start in range(0, len(z), _STEP):
         rows = slice(start, min(start + _STEP, len(z)))
@@ -298,16 +298,16 @@ def tally_probabilities(
 
 
 @numba.njit
-def _five() -> Any:
+def _reduced_columns() -> Any:
     """Room for the columns of `kernel.Reduced`, of some rows."""
     return np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.int64)
 
 
 @numba.njit
-def _six() -> Any:
+def _finished_columns() -> Any:
     """Room for those of `kernel.Finished`."""
-    sure, rest, right = np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.bool_)
-    return sure, rest, right, np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.int64)
+    correct, cells = np.empty(_STEP, np.bool_), np.empty(_STEP, np.int64)
+    return np.empty(_STEP), np.empty(_STEP), correct, np.empty(_STEP), np.empty(_STEP), cells
 
 
 @numba.njit(nogil=True, cache=True)
@@ -320,17 +320,17 @@ def count_codes(code: Any, counts: Any) -> None:
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def risks_of_small(count: Any, errors: Any, few: int) -> float:
     """The sum of the risks over the members of all groups of at most ``few``, as `ties.sum_of_risks` defines it."""
-    total, before, wrong = 0.0, 0.0, 0.0
+    total, before, errors_before = 0.0, 0.0, 0.0
     for i in range(len(count)):
         n, e = count[i], np.float64(errors[i])
         if n == 1:
-            total += (wrong + e) / (before + 1.0)
+            total += (errors_before + e) / (before + 1.0)
         elif n <= few:
             share = e / n
             for j in range(1, n + 1):
-                total += (wrong + j * share) / (before + j)
+                total += (errors_before + j * share) / (before + j)
         before += n
-        wrong += e
+        errors_before += e
     return total
 
 
@@ -389,8 +389,8 @@ def break_down(key: Any, base: Any, correct: Any, confidence: Any, counts: Any, 
     """The sums of `auditing.breakdown.Breakdown`: counts and sums ``[keys, bins, 2]``, squares ``[keys]``."""
     width = _BASE // counts.shape[1]
     for i in range(len(key)):
-        k, index, wrong = key[i], base[i] // width, 0 if correct[i] else 1
-        counts[k, index, wrong] += 1
-        sums[k, index, wrong] += confidence[i]
-        gap = confidence[i] - (1.0 - wrong)
+        k, index, is_wrong = key[i], base[i] // width, 0 if correct[i] else 1
+        counts[k, index, is_wrong] += 1
+        sums[k, index, is_wrong] += confidence[i]
+        gap = confidence[i] - (1.0 - is_wrong)
         squares[k] += gap * gap

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from calibrant._arrays import Doubles, Precision
 from calibrant._validation import Bools
 from calibrant.metrics.calibration import aece, ece, mce
-from calibrant.metrics.selective import RiskCoverage
+from calibrant.metrics.selective import RiskCoverage, curve_of_groups
 from calibrant.metrics.sketch.grid import BASE
 from calibrant.metrics.sketch.kernel import TopLabel
 from calibrant.metrics.sketch.summary import Approximate, Summary
@@ -88,8 +88,7 @@ class ExactSummary(Summary):
 
     def risk_coverage_curve(self) -> RiskCoverage:
         """Coverage, selective risk and threshold at every different confidence, the highest first."""
-        accepted, errors = np.cumsum(self._groups.count), np.cumsum(self._groups.errors)
-        return RiskCoverage(accepted / self.samples, errors / accepted, self._groups.score)
+        return curve_of_groups(self._groups)
 
     def aurc(self) -> Approximate:
         """Mean selective risk over all coverages."""

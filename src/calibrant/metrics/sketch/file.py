@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from calibrant._arrays import Array
 from calibrant._files import parse_json, read_regular, written_aside
 from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins
 
 FORMAT, VERSION = "calibrant.sketch", "1"
-Array = npt.NDArray[Any]
 
 LARGEST = 2**26  # bytes of a file: every cell filled takes less than half
 MOST = 2**53  # samples: beyond, float64 does not count
@@ -45,9 +44,9 @@ def read(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """States and settings of a sketch; whatever is wrong with the file is a ValueError that names it."""
     try:
         data = read_regular(path, LARGEST)
-        facts = _facts(data)
-        arrays = _arrays(data)
-        states, settings = _states(arrays), _settings(facts["settings"])
+        facts = _read_facts(data)
+        arrays = _read_arrays(data)
+        states, settings = _read_states(arrays), _read_settings(facts["settings"])
         if "checksum" in facts and facts["checksum"] != _checksum(arrays, facts):
             raise ValueError("it is damaged: its checksum is that of other contents")
         return states, settings
@@ -58,7 +57,7 @@ def read(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise ValueError(f"{path}: cannot read a sketch: {text}") from None
 
 
-def _arrays(data: bytes) -> dict[str, Array]:
+def _read_arrays(data: bytes) -> dict[str, Array]:
     try:
         return safetensors.numpy.load(data)
     except KeyError as error:  # a type that NumPy does not have
@@ -73,11 +72,11 @@ def _checksum(arrays: dict[str, Array], facts: dict[str, str]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _facts(data: bytes) -> dict[str, str]:
+def _read_facts(data: bytes) -> dict[str, str]:
     """The metadata, out of the header: eight bytes with its length, and then JSON."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
-        raise ValueError("it is not a .safetensors file, or a part of one")
+        raise ValueError("it is not a complete .safetensors file")
     header = parse_json(data[8 : 8 + length], "a header of .safetensors")
     facts = header.get("__metadata__") if isinstance(header, dict) else None
     facts = facts if isinstance(facts, dict) else {}
@@ -88,7 +87,7 @@ def _facts(data: bytes) -> dict[str, str]:
     return facts
 
 
-def _settings(text: str) -> dict[str, Any]:
+def _read_settings(text: str) -> dict[str, Any]:
     settings = parse_json(text, "settings")
     if not isinstance(settings, dict) or set(settings) != {"kind", "ignore_index"}:
         raise ValueError("its settings must be kind and ignore_index")
@@ -100,7 +99,7 @@ def _settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _states(arrays: dict[str, Array]) -> dict[str, Array]:
+def _read_states(arrays: dict[str, Array]) -> dict[str, Array]:
     if set(arrays) != {*_SHAPES, "filled", "counts"}:
         raise ValueError(f"its arrays are damaged: got {', '.join(sorted(arrays))[:200]}")
     for name, shape in _SHAPES.items():

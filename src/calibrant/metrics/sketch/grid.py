@@ -22,7 +22,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles, Precision, rounded
+from calibrant._arrays import Doubles, Precision, round_to
 from calibrant._validation import Ints
 
 BASE = 300
@@ -57,14 +57,14 @@ def cells_of(confidence: Doubles, shortfall: Doubles) -> Ints:
 
 def cells_of_confidence(confidence: Doubles, precision: Precision) -> Ints:
     """The cell of each confidence that came in a floating-point type; one that was rounded to an edge lies on it."""
-    placed = confidence if precision == "float64" else snapped(confidence, precision)
+    placed = confidence if precision == "float64" else snap(confidence, precision)
     return cells_of(placed, 1 - placed)
 
 
-def snapped(confidence: Doubles, precision: Precision) -> Doubles:
+def snap(confidence: Doubles, precision: Precision) -> Doubles:
     """Confidences that are the edge of a base bin, rounded to their floating-point type, put back on that edge."""
     edge = np.rint(confidence * BASE) / BASE
-    return np.where(rounded(edge, precision) == confidence, edge, confidence)
+    return np.where(round_to(edge, precision) == confidence, edge, confidence)
 
 
 def squash(score: Doubles) -> tuple[Doubles, Doubles]:
@@ -117,6 +117,6 @@ def base_bins(cells: Ints) -> npt.NDArray[np.int32]:
 @functools.cache
 def base_begins() -> Ints:
     """The first cell of each base bin."""
-    first = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
-    first.flags.writeable = False
-    return first
+    begins = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
+    begins.flags.writeable = False
+    return begins

@@ -5,7 +5,7 @@ Per row z of C numbers with label y: the largest m and the first class that has 
 squares and the value at y. With m the largest logit, confidence is 1 over the sum of exponentials; what else follows
 from these five numbers is `finish_rows`.
 
-`define` and `finish_rows` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
+`reduce_rows` and `finish_rows` are these formulas in NumPy, in float64, which small inputs use. Large ones use the same
 formulas compiled by Numba (`compiled`), on as many threads as there are cores; the compiled code is kept on disk.
 `judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
 once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
@@ -143,7 +143,7 @@ def as_rows(z: Array) -> Array:
 def _fill_plainly(
     z: Array, labels: Ints, kind: str, precision: Precision | None, reduced: Reduced, finished: Finished
 ) -> None:
-    rows = define(z, labels, kind)
+    rows = reduce_rows(z, labels, kind)
     _check_sums(rows.total, kind)
     results = *rows, *finish_rows(rows, labels, kind, precision)
     for column, numbers in zip((*reduced, *finished), results, strict=True):
@@ -178,7 +178,7 @@ def _check_sum(furthest: float) -> None:
         raise ValueError(f"probabilities must sum to 1, got a row that sums to {furthest:g}")
 
 
-def define(z: Array, labels: Ints, kind: str) -> Reduced:
+def reduce_rows(z: Array, labels: Ints, kind: str) -> Reduced:
     """The definition of what a row contributes, for float32 or float64 ``[n, C]``."""
     if not np.isfinite(z).all():
         raise ValueError(f"{kind} must be finite, got NaN or infinity")

@@ -143,26 +143,26 @@ class ConfidenceSketch:
 
     def update_confidence(self, confidence: ArrayLike, correct: ArrayLike) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
-        (c, _), (right, _) = as_numpy("confidence", confidence), as_numpy("correct", correct)
-        if c.shape != right.shape or c.dtype.kind != "f" or not c.size:
+        (c, _), (correct, _) = as_numpy("confidence", confidence), as_numpy("correct", correct)
+        if c.shape != correct.shape or c.dtype.kind != "f" or not c.size:
             raise ValueError(
                 f"confidence must be floating point [N] with N >= 1 and correct [N], "
-                f"got {c.dtype} {list(c.shape)} and {right.dtype} {list(right.shape)}"
+                f"got {c.dtype} {list(c.shape)} and {correct.dtype} {list(correct.shape)}"
             )
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         precision = precision_of(confidence)
-        c, right = c.reshape(-1), check_correct(right).reshape(-1)
+        c, correct = c.reshape(-1), check_correct(correct).reshape(-1)
         batch = _Batch(large=is_large(len(c)))
         parts = row_slices(len(c), 1, BLOCK)
         if batch.large and not is_half(precision):
-            for tally in in_threads(lambda rows: _tally_confidences(c[rows], right[rows], precision), parts):
+            for tally in in_threads(lambda rows: _tally_confidences(c[rows], correct[rows], precision), parts):
                 batch.add(tally)
         else:
             for rows in parts:
                 values = _check_range(c[rows]).astype(np.float64)
                 cells = cells_of_confidence(values, precision)
-                batch.count(cells, values, right[rows], base_bins(cells))
+                batch.count(cells, values, correct[rows], base_bins(cells))
         batch.add_to(self)
 
     def summary(self) -> Summary:

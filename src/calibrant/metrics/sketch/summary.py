@@ -18,7 +18,7 @@ import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import MOST_BINS, Bools, Ints, check_integer, check_number
-from calibrant.metrics.calibration import Reliability, running
+from calibrant.metrics.calibration import Reliability, running_sums
 from calibrant.metrics.catalogue import MEASURED, split_name
 from calibrant.metrics.selective import RiskCoverage
 from calibrant.metrics.sketch.grid import (
@@ -97,12 +97,12 @@ class Summary:
 
         Of ``only`` some names, the others are not computed.
         """
-        missing = [] if self.moments[4] == self.samples else ["nll", "brier"]
-        missing += [] if self.by_confidence else ["aece", "smooth_ece"]
-        names = [name for name in MEASURED if name in only and name not in missing]
-        return {name: self._computed(name) for name in names}
+        unknown = [] if self.moments[4] == self.samples else ["nll", "brier"]
+        unknown += [] if self.by_confidence else ["aece", "smooth_ece"]
+        names = [name for name in MEASURED if name in only and name not in unknown]
+        return {name: self._compute(name) for name in names}
 
-    def _computed(self, name: str) -> Approximate:
+    def _compute(self, name: str) -> Approximate:
         """The metric of a name, computed once."""
         if name not in self._values:
             base, setting = split_name(name)
@@ -140,10 +140,10 @@ class Summary:
         """Mean Brier score, summed over classes."""
         return self._moment(2)
 
-    def _moment(self, which: int) -> Approximate:
+    def _moment(self, index: int) -> Approximate:
         if self.moments[4] != self.samples:
             raise ValueError("NLL and Brier score need logits or probabilities; some samples came without")
-        return Approximate(self.moments[which] / self.samples)
+        return Approximate(self.moments[index] / self.samples)
 
     # Binned ones
 
@@ -182,8 +182,8 @@ class Summary:
         if BASE % bins == 0:
             counts = self.base_counts.reshape(bins, -1, 2).sum(1)
             gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
-            return running(gaps), np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
-        self._needs_confidence(f"ECE with {bins} bins")
+            return running_sums(gaps), np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
+        self._check_by_confidence(f"ECE with {bins} bins")
         edge, u = np.arange(bins + 1) / bins, shortfall_edges()
         # The cell that each edge cuts, or begins; all before it lie below the edge.
         cell = np.clip(np.searchsorted(-u, -(1 - edge), side="left") - 1, 0, CELLS - 1)
@@ -202,7 +202,7 @@ class Summary:
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
         bins = check_integer("bins", bins, 1, MOST_BINS)
-        self._needs_confidence("AECE")
+        self._check_by_confidence("AECE")
         total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
         rank = np.concatenate([[0], np.cumsum(sizes)])
@@ -219,7 +219,7 @@ class Summary:
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
-        self._needs_confidence("smooth ECE")
+        self._check_by_confidence("smooth ECE")
         centre = centres()[self.index]
         value = smooth_ece_of_residuals(centre, self.right - self._count * centre, self.samples)
         # A residual moved by half a cell moves the smoothed curve by at most sqrt(2/pi)/bandwidth times as much.
@@ -233,7 +233,7 @@ class Summary:
         """Sum of confidence minus correctness over the first ``ends`` filled cells, and how uncertain it is."""
         begins = np.searchsorted(self.index, np.append(base_begins(), CELLS))
         sums = self.base_sums.reshape(BASE, 2).sum(1)
-        before = running(sums - self.base_counts[::2])
+        before = running_sums(sums - self.base_counts[::2])
         middle, uncertain = np.empty(len(ends)), np.empty(len(ends))
         for i, (k, base) in enumerate(zip(ends, np.searchsorted(begins, ends, side="right") - 1, strict=True)):
             base = min(int(base), BASE - 1)
@@ -260,9 +260,9 @@ class Summary:
         bound = 2 * uncertain[1:-1][~cancels].sum() + uncertain[0] + uncertain[-1]
         return Approximate(np.abs(gaps).sum() / self.samples, bound / self.samples)
 
-    def _needs_confidence(self, what: str) -> None:
+    def _check_by_confidence(self, metric: str) -> None:
         if not self.by_confidence:
-            raise ValueError(f"{what} needs a sketch by confidence; this one ranks by another score")
+            raise ValueError(f"{metric} needs a sketch by confidence; this one ranks by another score")
 
     # Ranked ones
 
@@ -281,7 +281,7 @@ class Summary:
         # Errors first or last inside a cell: e (n - e) / 2 more or fewer, each worth at most 1 / (before + 1), and
         # never more than e (1 + log(n / e)), which is what errors are worth at the very top.
         at = np.flatnonzero((ranked.wrong > 0) & (ranked.wrong < ranked.count))
-        at = at[ranked.doubtful(at)]
+        at = at[ranked.is_doubtful(at)]
         e, n, before = ranked.wrong[at], ranked.count[at], ranked.accepted[at] - ranked.count[at]
         worst = np.minimum(e * (n - e) / (2.0 * (before + 1)), e * (1 + np.log(n / e)))
         total = sum_of_risks(ranked.count, ranked.wrong, ranked.accepted, ranked.errors)
@@ -312,7 +312,7 @@ class Summary:
         # Later cells do not fit as a whole. With their right ones first, some of their samples may.
         first = int(fits[-1]) + 1 if len(fits) else 0
         at = np.flatnonzero(ranked.least_risk[first:] <= risk * (1 + 1e-12)) + first
-        at = at[ranked.doubtful(at)]
+        at = at[ranked.is_doubtful(at)]
         most = float(value)
         if len(at):
             wrong, missed = ranked.wrong[at], ranked.errors[at] - ranked.wrong[at]
@@ -330,7 +330,7 @@ class Summary:
         number, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong
         expected = number * wrong / count
         spread = max(min(number, wrong) - expected, expected - max(0, number - (count - wrong)))
-        return Approximate((missed + expected) / i, spread / i if ranked.doubtful(np.array([at]))[0] else 0.0)
+        return Approximate((missed + expected) / i, spread / i if ranked.is_doubtful(np.array([at]))[0] else 0.0)
 
     # The filled cells
 
@@ -354,7 +354,7 @@ class Summary:
     @functools.cached_property
     def _ends(self) -> Ints:
         """Samples before each filled cell, and all of them at the end."""
-        return running(self._count)
+        return running_sums(self._count)
 
     @functools.cached_property
     def _ranked(self) -> _Ranked:
@@ -381,6 +381,6 @@ class _Ranked:
             least = (errors - wrong) / (accepted - wrong)
         return cls(count, wrong, bool(summary.index[-1] == CELLS - 1), accepted, errors, errors / accepted, least)
 
-    def doubtful(self, cells: Ints) -> Bools:
+    def is_doubtful(self, cells: Ints) -> Bools:
         """Whether the order inside these cells is unknown; that of the cell of exactly 1 is not, they are tied."""
         return (cells > 0) | (not self.tied)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import ArrayLike, Doubles, cache_chunks, class_rows, rounded
+from calibrant._arrays import ArrayLike, Doubles, cache_chunks, class_rows, round_to
 from calibrant._validation import (
     Floats,
     Ints,
@@ -32,7 +32,7 @@ from calibrant._validation import (
     check_scores,
     check_within,
 )
-from calibrant.selective.analysis.rankings import shaped
+from calibrant.selective.analysis.rankings import flatten_like
 
 #: Bins of the MSP, each wide enough for some hundred samples of a test set.
 MSP_EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -111,13 +111,13 @@ def max_logit_given_msp(
     width = check_number("width", width, 0.0, 1.0, open_low=True)
     fewest = check_integer("fewest", fewest, 1)
     at = _middles(points)
-    (confidence, precision), right = check_scores(msp, correct, name="msp")
+    (confidence, precision), correct = check_scores(msp, correct, name="msp")
     check_within("msp", confidence, 0.0, 1.0)
-    height = shaped("max_logit", check_numbers("max_logit", max_logit).values, "msp", msp)
+    height = flatten_like("max_logit", check_numbers("max_logit", max_logit).values, "msp", msp)
     check_within("max_logit", height, -np.inf, np.inf)
-    low, high = (rounded(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
-    both = [window_statistics(confidence[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
-    return MaxLogitGivenMSP(at, width, *both)
+    low, high = (round_to(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
+    windows = [window_statistics(confidence[rows], height[rows], low, high, fewest) for rows in (correct, ~correct)]
+    return MaxLogitGivenMSP(at, width, *windows)
 
 
 def _middles(points: int | ArrayLike) -> Doubles:
@@ -138,22 +138,22 @@ def window_statistics(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest:
     """
     order = np.argsort(x)
     x, y = x[order], y[order].astype(np.float64)
-    first, last = np.searchsorted(x, low, side="left"), np.searchsorted(x, high, side="right")
-    count = last - first
+    begin, end = np.searchsorted(x, low, side="left"), np.searchsorted(x, high, side="right")
+    count = end - begin
     mean, std = np.full(len(low), np.nan), np.full(len(low), np.nan)
     filled = np.flatnonzero(count >= fewest)
     if not len(filled):
         return Windows(count, mean, std)
-    start = np.unique(np.concatenate([first[filled], last[filled]]))
-    begin, end = np.searchsorted(start, first), np.searchsorted(start, last)
+    cuts = np.unique(np.concatenate([begin[filled], end[filled]]))
+    first_piece, end_piece = np.searchsorted(cuts, begin), np.searchsorted(cuts, end)
     # Samples before the first cut and after the last one are in no window.
-    y, size, start = y[start[0] : start[-1]], np.diff(start), start[:-1] - start[0]
+    y, size, start = y[cuts[0] : cuts[-1]], np.diff(cuts), cuts[:-1] - cuts[0]
     middle = np.add.reduceat(y, start) / size
-    rest = y - np.repeat(middle, size)
-    middle += np.add.reduceat(rest, start) / size  # what rounding left of the first sum
-    square = np.add.reduceat(rest * rest, start)
+    residual = y - np.repeat(middle, size)
+    middle += np.add.reduceat(residual, start) / size  # what rounding left of the first sum
+    square = np.add.reduceat(residual * residual, start)
     for i in filled:
-        run = slice(begin[i], end[i])
+        run = slice(first_piece[i], end_piece[i])
         centre = (size[run] * middle[run]).sum() / count[i]
         spread = square[run].sum() + (size[run] * (middle[run] - centre) ** 2).sum()
         mean[i], std[i] = centre, np.sqrt(spread / count[i])
@@ -296,11 +296,13 @@ def normalised_given_max_logit(
     for low, high in itertools.pairwise(bounds):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
-            bins.append(_bin(low, high, height[inside], scaled[inside], width, points, fewest))
+            bins.append(_describe_bin(low, high, height[inside], scaled[inside], width, points, fewest))
     return bins
 
 
-def _bin(low: float, high: float, height: Doubles, scaled: Doubles, width: float, points: int, fewest: int) -> MSPBin:
+def _describe_bin(
+    low: float, high: float, height: Doubles, scaled: Doubles, width: float, points: int, fewest: int
+) -> MSPBin:
     middle, reach = float(height.mean()), 2 * float(height.std())
     usual = np.abs(height - middle) <= reach
     height, scaled = height[usual], scaled[usual]

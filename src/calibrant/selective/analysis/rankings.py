@@ -28,7 +28,7 @@ from calibrant._validation import (
     check_number,
     check_scores,
 )
-from calibrant.metrics import group_by_score, smallest_count
+from calibrant.metrics import curve_of_groups, group_by_score, smallest_count
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -90,38 +90,37 @@ def risk_coverage_by_method(
         SC, Fig. 1, 4 and 9 (left).
     """
     points = check_integer("points", points, 4)
-    targets = [check_number("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
+    targets = [check_number("risks", risk, 0.0, 1.0) for risk in _as_list("risks", risks)]
     if not isinstance(scores, Mapping) or not scores:
         kind = "none" if isinstance(scores, Mapping) else type(scores).__name__
         raise ValueError(f"scores must be a mapping of at least one name to scores, got {kind}")
     if isinstance(correct, Mapping) and set(correct) != set(scores):
-        names, others = (", ".join(map(repr, methods)) or "none" for methods in (scores, correct))
-        raise ValueError(f"correct must have the names of scores {names}, got {others}")
+        expected, actual = (", ".join(map(repr, methods)) or "none" for methods in (scores, correct))
+        raise ValueError(f"correct must have the names of scores {expected}, got {actual}")
     curves = {}
     for name, score in scores.items():
-        right_of = correct[name] if isinstance(correct, Mapping) else correct
-        (values, _), right = check_scores(score, right_of, name=f"scores[{name!r}]")
-        curves[name] = _curve(values, right, targets, points)
+        given = correct[name] if isinstance(correct, Mapping) else correct
+        (values, _), is_correct = check_scores(score, given, name=f"scores[{name!r}]")
+        curves[name] = _curve(values, is_correct, targets, points)
     return curves
 
 
-def _curve(score: Floats, right: Bools, risks: list[float], points: int) -> MethodCurve:
-    groups = group_by_score(score, right)
-    accepted = np.cumsum(groups.count)
-    coverage, risk = accepted / accepted[-1], np.cumsum(groups.errors) / accepted
-    rows = _thinned(coverage, risk, points)
+def _curve(score: Floats, correct: Bools, risks: list[float], points: int) -> MethodCurve:
+    groups = group_by_score(score, correct)
+    curve = curve_of_groups(groups)
+    rows = _thin(curve.coverage, curve.risk, points)
     return MethodCurve(
-        coverage[rows],
-        risk[rows],
-        groups.score[rows],
+        curve.coverage[rows],
+        curve.risk[rows],
+        curve.threshold[rows],
         groups.aurc(),
         groups.e_aurc(),
         {r: groups.with_ties("together").coverage_at_risk(r) for r in risks},
-        float(risk[-1]),
+        float(curve.risk[-1]),
     )
 
 
-def _thinned(coverage: Doubles, risk: Doubles, points: int) -> Ints:
+def _thin(coverage: Doubles, risk: Doubles, points: int) -> Ints:
     """Which points to keep: the ends, and of each slice of the coverage the lowest and the highest risk."""
     size = len(coverage)
     if size <= points:
@@ -188,21 +187,21 @@ def errors_by_source(
     Reference:
         SC, Fig. 8 (right).
     """
-    (values, _), right = check_scores(scores, correct, name="scores")
-    foreign = shaped("shifted", check_correct(shifted, name="shifted"), "scores", scores)
-    coverages = [check_number("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
+    (values, _), correct = check_scores(scores, correct, name="scores")
+    is_shifted = flatten_like("shifted", check_correct(shifted, name="shifted"), "scores", scores)
+    coverages = [check_number("coverage", c, 0.0, 1.0, open_low=True) for c in _as_list("coverage", coverage)]
     if not coverages:
         raise ValueError("coverage must be at least one share, got none")
-    groups, of_shifted = group_by_score(values, right), group_by_score(values, right | ~foreign)
+    groups, of_shifted = group_by_score(values, correct), group_by_score(values, correct | ~is_shifted)
     accepted = np.array([smallest_count(c, len(values)) for c in coverages])
     risk = np.array([groups.risk_at_coverage(c) for c in coverages])
-    errors = _expected(groups.count, groups.errors, accepted)
-    shifted_errors = _expected(groups.count, of_shifted.errors, accepted)
+    errors = _expected_count(groups.count, groups.errors, accepted)
+    shifted_errors = _expected_count(groups.count, of_shifted.errors, accepted)
     share = np.divide(shifted_errors, errors, out=np.full(len(coverages), np.nan), where=errors > 0)
     return ErrorsBySource(np.array(coverages), accepted, risk, errors, errors - shifted_errors, shifted_errors, share)
 
 
-def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
+def _expected_count(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
     """How many of the first ``accepted`` predictions are marked; a tie at the border is spread evenly."""
     total, total_marked = np.cumsum(count), np.cumsum(marked)
     at = np.searchsorted(total, accepted)
@@ -210,14 +209,14 @@ def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
     return total_marked[at] - marked[at] + inside * marked[at] / count[at]
 
 
-def shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) -> npt.NDArray[Scalar]:
+def flatten_like(name: str, array: npt.NDArray[Scalar], template_name: str, template: ArrayLike) -> npt.NDArray[Scalar]:
     """The array flattened to ``[N]``, if it has the shape of another argument."""
-    shape = as_host_array(other, like)[0].shape
+    shape = as_host_array(template_name, template)[0].shape
     if array.shape != shape:
-        raise ValueError(f"{name} must have the shape of {other} {list(shape)}, got {list(array.shape)}")
+        raise ValueError(f"{name} must have the shape of {template_name} {list(shape)}, got {list(array.shape)}")
     return array.reshape(-1)
 
 
-def _listed(name: str, x: float | ArrayLike) -> list[float]:
+def _as_list(name: str, x: float | ArrayLike) -> list[float]:
     """One number, or several, as a list."""
     return list(as_host_array(name, x)[0].reshape(-1).tolist())

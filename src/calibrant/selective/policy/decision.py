@@ -108,7 +108,7 @@ def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
 
 def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
     """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
-    z = checked_values(rule, logits)
+    z = check_input(rule, logits)
     parts = [answer[:3] for _, answer in decision_chunks(rule, z, _group_numbers(rule, groups, len(z)))]
     columns = (np.concatenate(column).reshape(len(z), *z.shape[2:]) for column in zip(*parts, strict=True))
     return Decisions(*(as_kind_of(logits, column, keep_precision=True) for column in columns))
@@ -133,14 +133,14 @@ def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> It
         start += len(part)
 
 
-def checked_values(rule: Rule, values: Any) -> Array:
+def check_input(rule: Rule, values: Any) -> Array:
     """An array of what the policy takes, checked; one column of two classes is widened."""
     array, _ = as_numpy(rule.takes, values)
     if rule.num_classes == 2 and is_one_column(rule.takes, array.shape):
         if rule.positive is None:
             classes = listing(rule.class_names or (), 2)
             raise ValueError(
-                f"the policy is for two classes, {classes}, and does not say of which one column is: give both"
+                f"the policy is for two classes, {classes}, and does not say which one a single column is of: give both"
             )
         values = widen(rule.takes, array, rule.positive)
     z = as_logits(values, rule.takes)

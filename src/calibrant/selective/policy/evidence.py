@@ -121,7 +121,7 @@ class Reference:
     def evidence(
         self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints, answer: int | None = None
     ) -> dict[str, Any] | None:
-        """The sketch as plain data; None of too few samples.
+        """The reference as plain data; None for too few samples.
 
         Args:
             limits: the threshold, or a function that gives it for the groups and predicted classes of samples.
@@ -139,14 +139,14 @@ class Reference:
             )
         # The smallest draws: random, and the same share of few samples as of many.
         apart = rows.draw <= np.partition(rows.draw, count := min(int(APART * self._size), MOST_APART))[count - 1]
-        first, rest = take_rows(rows, apart), take_rows(rows, ~apart)
-        classes = frequent_classes(np.bincount(first.predicted, minlength=len(labels)))
-        doubt = 1 - rest.confidence[accepted[~apart]]
+        for_bins, counted = take_rows(rows, apart), take_rows(rows, ~apart)
+        classes = frequent_classes(np.bincount(for_bins.predicted, minlength=len(labels)))
+        doubt = 1 - counted.confidence[accepted[~apart]]
         return {
-            "rows": len(rest.draw),
-            "score": _binned(first.score, rest.score),
-            "confidence": _binned(first.confidence, rest.confidence),
-            "predicted": {"classes": classes.tolist(), "counts": class_counts(rest.predicted, classes).tolist()},
+            "rows": len(counted.draw),
+            "score": _bin_values(for_bins.score, counted.score),
+            "confidence": _bin_values(for_bins.confidence, counted.confidence),
+            "predicted": {"classes": classes.tolist(), "counts": class_counts(counted.predicted, classes).tolist()},
             "labels": labels.tolist() if len(labels) <= MOST_LISTED else None,
             "implied_risk": float(doubt.mean()) if len(doubt) else None,
         }
@@ -169,7 +169,7 @@ def bin_counts(values: Doubles, edges: npt.ArrayLike) -> Ints:
     return np.bincount(np.searchsorted(bins, values, side="right"), minlength=len(bins) + 1).astype(np.int64)
 
 
-def _binned(apart: Doubles, values: Doubles) -> dict[str, Any]:
+def _bin_values(apart: Doubles, values: Doubles) -> dict[str, Any]:
     edges = np.unique(np.quantile(apart, np.arange(1, BINS) / BINS, method="inverted_cdf"))
     edges = edges[edges > apart.min()]  # else nothing lies below the first
     return {"edges": edges.tolist(), "counts": bin_counts(values, edges).tolist()}

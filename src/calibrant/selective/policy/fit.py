@@ -20,12 +20,12 @@ from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, desc
 from calibrant.selective.policy.request import FitRequest
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
-from calibrant.selective.policy.set_fitting import SetFit, with_counts
+from calibrant.selective.policy.set_fitting import SetFit, count_sets
 from calibrant.selective.scores import Score
-from calibrant.selective.split import count_for_threshold, draws
+from calibrant.selective.split import count_for_threshold, draw_uniform
 from calibrant.selective.thresholds.images import threshold_over_images
 from calibrant.selective.thresholds.mean_loss import threshold_of_promise
-from calibrant.selective.thresholds.risk import abstaining
+from calibrant.selective.thresholds.risk import abstaining_threshold
 from calibrant.selective.thresholds.samples import ScoredSamples, threshold_over_samples, thresholds_by_class
 
 
@@ -42,7 +42,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         kind=predictions.kind,
         calibrator=selection.calibrator,
         score=selection.score,
-        threshold=abstaining(request.target.method, request.target.risk, request.target.confidence),
+        threshold=abstaining_threshold(request.target.method, request.target.risk, request.target.confidence),
         target_risk=request.target.risk,
         confidence=request.target.confidence,
         floor=floor,
@@ -53,7 +53,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     notes = FitNotes(rule.num_classes, seed)
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
     scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
-    rule = _with_threshold(rule, request, scored, plan, share)
+    rule = _add_threshold(rule, request, scored, plan, share)
     evidence = {
         "created": datetime.date.today().isoformat(),
         "samples": samples,
@@ -63,7 +63,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
         "majority": describe_majority(notes.labels),
-        "calibration": _calibration(notes.calibration, selection, independent=rule.kind != "segmentation"),
+        "calibration": _describe_calibration(notes.calibration, selection, independent=rule.kind != "segmentation"),
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
@@ -71,7 +71,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     if set_fit is not None:
         rule = replace(rule, sets=set_fit.finish())
         batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
-        rule = replace(rule, sets=with_counts(rule, batches, seed, share))
+        rule = replace(rule, sets=count_sets(rule, batches, seed, share))
     return rule
 
 
@@ -94,7 +94,7 @@ def _choose(
     return choice, selection, digits.floor
 
 
-def _with_threshold(
+def _add_threshold(
     rule: Rule, request: FitRequest, scored: Iterable[ScoredSamples], plan: ScoredSamples | None, share: float
 ) -> Rule:
     """The rule with its threshold, or those of groups or classes."""
@@ -102,7 +102,7 @@ def _with_threshold(
     if rule.kind == "segmentation":
         assert plan is not None
         return replace(rule, threshold=threshold_over_images(scored, plan, target))
-    samples = ScoredSamples.joined(scored)
+    samples = ScoredSamples.join(scored)
     if promise.is_plain:
         threshold, groups = threshold_over_samples(samples, plan, target, group, share)
         return replace(rule, threshold=threshold, groups=groups, group=group)
@@ -113,7 +113,7 @@ def _with_threshold(
     return replace(rule, threshold=threshold, promise=promise)
 
 
-def _calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
+def _describe_calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
     """The ECE before and after; where that is still poor, what would be better."""
     calibration = check.evidence(independent=independent)
     if is_poor(calibration):
@@ -141,31 +141,32 @@ def _score_for_threshold(
     notes: FitNotes,
     set_fit: SetFit | None,
 ) -> Iterator[ScoredSamples]:
-    """The scores of the samples for the threshold, some at a time; notes and sets take in what they need meanwhile."""
+    """The scores of the samples for the threshold, some at a time; ``notes`` and ``set_fit`` are updated on the way."""
     start = 0
     for batch in batches:
         notes.add_batch(batch)
-        rows = np.flatnonzero(draws(request.seed, start, len(batch)) >= share)
+        rows = np.flatnonzero(draw_uniform(request.seed, start, len(batch)) >= share)
         values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
         names = group_names(batch, request.group, rows)
-        first = 0
+        offset = 0
         for part in cache_chunks(values) if len(rows) else ():
+            chunk = slice(offset, offset + len(part))
             check_finite(part)
-            y = labels[first : first + len(part)].reshape(-1)
+            y = labels[chunk].reshape(-1)
             image_size = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             judged = _judge(rule, class_rows(part), y)
             judged = judged if counted.all() else take_rows(judged, counted)
             notes.calibration.add((judged.plain_confidence, judged.plain_correct), (judged.confidence, judged.correct))
             image = np.repeat(np.arange(len(part)), image_size)[counted]
-            groups = names[first : first + len(part)][image]
+            groups = names[chunk][image]
             if rule.kind == "classification":
                 notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
             if set_fit is not None:
-                set_fit.add((start + rows[first : first + len(part)])[counted], judged.probabilities, y[counted])
+                set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
             classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
-            first += len(part)
+            offset += len(part)
         start += len(batch)
 
 

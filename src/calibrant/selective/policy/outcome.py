@@ -88,12 +88,12 @@ class Outcome:
         self.labelled = labels is not None
         if labels is not None and batch.ignore_index is not None:
             counted = labels != batch.ignore_index
-        wrong = np.zeros_like(counted) if labels is None else (decisions.labels != labels) & counted
+        is_wrong = np.zeros_like(counted) if labels is None else (decisions.labels != labels) & counted
         accept = decisions.accept & counted
         self.samples += int(counted.sum())
         self.accepted += int(accept.sum())
-        self.errors += int((accept & wrong).sum())
-        self.all_errors += int(wrong.sum())
+        self.errors += int((accept & is_wrong).sum())
+        self.all_errors += int(is_wrong.sum())
         if self.policy.kind == "segmentation":
             by_image = (part.reshape(len(part), -1).sum(1) for part in (accept, counted))
             added_images = zip(self.images, AnsweredImages.of(*by_image), strict=True)
@@ -101,9 +101,9 @@ class Outcome:
         if self.policy.group is not None:
             names = np.asarray(batch.groups[self.policy.group]).astype(str)
             for name in np.unique(names).tolist():
-                added = (part[names == name].sum() for part in (counted, accept, accept & wrong))
+                added = (part[names == name].sum() for part in (counted, accept, accept & is_wrong))
                 self.groups[name] = self.groups.get(name, Counts()).plus(*added)
-        self._add_promise(batch, decisions, counted, accept, accept & wrong)
+        self._add_promise(batch, decisions, counted, accept, accept & is_wrong)
 
     def _add_promise(
         self, batch: Predictions, decisions: Decisions[Array], counted: Bools, accept: Bools, errors: Bools
@@ -182,8 +182,8 @@ class Outcome:
         if any(tally.loss > target * tally.rows for tally, target in tallies.values()):
             return "no sign" if promise.of == "expected-risk" else "unclear"
         level = LEVEL / len(tallies)
-        shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
-        return "yes" if shown and self.policy.kind == "classification" else "no sign"
+        is_shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
+        return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
     @property
     def sets_hold(self) -> str:
@@ -247,14 +247,14 @@ class Outcome:
 
     def _verdict(self) -> list[str]:
         unit, promise = self.policy.unit, self.policy.promise.title(self.policy.class_names, self.policy.promised)
-        where = ""
+        parts = ""
         if self.broken and "" not in self.broken:
             shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}
-            where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
+            parts = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
         words = {
             "yes": f"{promise} is kept here.",
             "no sign": f"{promise}: no sign that it is broken.",
-            "no": f"{promise} is broken beyond chance{where}: these {unit} are not like those it was fitted on.",
+            "no": f"{promise} is broken beyond chance{parts}: these {unit} are not like those it was fitted on.",
             "unclear": f"{promise} is missed here, which may be chance.",
         }
         return [words[self.promise_kept]] if self.promise_kept in words else []
@@ -307,16 +307,16 @@ def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progre
     with written_aside(path) as aside:
         batches = track(predictions.batches(), "deciding", len(predictions), progress, size=len)
         if suffix == ".npz":
-            parts = list(_decided(outcome, batches))
+            parts = list(_decide_batches(outcome, batches))
             columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
         else:
             names = policy.class_names or predictions.class_names
-            _write_table(aside, suffix, names, _decided(outcome, batches))
+            _write_table(aside, suffix, names, _decide_batches(outcome, batches))
     return outcome
 
 
-def _decided(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[str, Array]]:
+def _decide_batches(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[str, Array]]:
     """The columns to write of each batch; without ids, rows are numbered."""
     start = 0
     for batch in batches:

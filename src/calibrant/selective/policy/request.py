@@ -14,7 +14,7 @@ from calibrant.selective.promise import Promise
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.sets import SetTarget
 from calibrant.selective.split import FEWEST_FOR_CHOICE, share_for_choice
-from calibrant.selective.thresholds.risk import open_share
+from calibrant.selective.thresholds.risk import check_open_share
 from calibrant.selective.thresholds.samples import ThresholdTarget
 
 SPELLINGS = "precision=CLASS:SHARE, recall=CLASS:SHARE or expected-risk:SHARE"
@@ -87,7 +87,7 @@ def read_promise(
     if target_cost is None:
         raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
     target = check_number("target_cost", target_cost, 0.0, highest)
-    open_share("target_cost over the highest cost", target / highest)
+    check_open_share("target_cost over the highest cost", target / highest)
     if abstain_cost is not None:
         abstain_cost = check_number("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
     return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
@@ -161,7 +161,7 @@ def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Pr
         share = float(digits.strip().removesuffix("%")) / (100 if digits.strip().endswith("%") else 1)
     except ValueError:
         raise ValueError(f"promise {short(text)} must end in a share between 0 and 1, got {digits[:40]!r}") from None
-    share = open_share(f"the share of {short(text)}", share)
+    share = check_open_share(f"the share of {short(text)}", share)
     if kind == "expected-risk":
         return Promise(kind, target=share)
     name, names = name.strip(), list(class_names or map(str, range(num_classes)))

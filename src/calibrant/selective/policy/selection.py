@@ -28,16 +28,16 @@ from calibrant.posthoc import (
     NumpyOps,
     TemperatureScaling,
     VectorScaling,
+    assign_folds,
     best_norm,
     crossfit_all,
     crossfit_ranks,
-    folds_of,
     ranks_by_fold,
     scores_by_reading,
 )
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
-from calibrant.selective.split import BLOCK, FEWEST_FOR_CHOICE, draws, share_for_choice
+from calibrant.selective.split import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
@@ -98,7 +98,7 @@ def collect_choice(
     start, size, limit, image_size = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
-        draw = draws(seed, start, len(batch))
+        draw = draw_uniform(seed, start, len(batch))
         if batch.holds == "probabilities":
             digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
@@ -153,7 +153,7 @@ def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int) -> Ch
     draw = np.empty(len(unit))
     for block in np.unique(unit // BLOCK).tolist():
         inside = unit // BLOCK == block
-        draw[inside] = draws(0, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
+        draw[inside] = draw_uniform(0, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
     rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_))
     rows = take_rows(rows, draw < share_for_choice(samples))
     precision = np.float64 if values.itemsize == 8 else np.float32
@@ -226,7 +226,7 @@ def select(
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
     z = values if takes == "logits" else log_probabilities(values, floor)
     z = z.astype(np.float64) if check_finite(z) > WIDE else z
-    folds = folds_of(unit)
+    folds = assign_folds(unit)
     if len(np.unique(folds)) < FOLDS:
         raise ValueError(f"{samples.samples} samples are too few to choose by {FOLDS}-fold cross-fitting")
     crossfitted, name, calibrators, judged = _select_calibrator(z, y, unit, folds, calibrator)
@@ -251,18 +251,17 @@ def _select_calibrator(
     names = {"auto": all_names, "none": []}.get(requested, [requested])
     tried = {name: CALIBRATORS_TRIED[name] for name in names}
     for name, repaired in crossfit_all(tried, z, y, folds).items():
-        transformed = repaired.logits
-        judged[name] = judge_logits(transformed, y)
+        judged[name] = judge_logits(repaired.logits, y)
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit)
-        row = Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name]))
-        candidates.append(row)
+        mean = float(losses.mean())
+        candidates.append(Candidate(name, mean, chosen, change, low, high, ece=_ece(judged[name])))
         if high < 0 or requested != "auto":
-            best, chosen, crossfitted = losses, name, transformed
-    return crossfitted, None if chosen == "none" else chosen, _marked(candidates, chosen), judged
+            best, chosen, crossfitted = losses, name, repaired.logits
+    return crossfitted, None if chosen == "none" else chosen, _mark_chosen(candidates, chosen), judged
 
 
-def _marked(candidates: list[Candidate], chosen: str) -> tuple[Candidate, ...]:
+def _mark_chosen(candidates: list[Candidate], chosen: str) -> tuple[Candidate, ...]:
     return tuple(replace(candidate, chosen=candidate.name == chosen) for candidate in candidates)
 
 
@@ -342,7 +341,7 @@ def _best_beyond_error(
             if change.high < 0 and candidate.value < least:
                 best, least = score, candidate.value
         candidates.append(candidate)
-    return best, _marked(candidates, str(best))
+    return best, _mark_chosen(candidates, str(best))
 
 
 def _values(score: Score, z: Array, calibrated: Array) -> Doubles:

@@ -17,12 +17,12 @@ from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions
-from calibrant.selective.policy.decision import checked_values, decide, logits_formula
+from calibrant.selective.policy.decision import check_input, decide, logits_formula
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import ChoiceSamples
 from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores
-from calibrant.selective.split import draws
+from calibrant.selective.split import draw_uniform
 
 MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
 _FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: new samples must have different ones
@@ -30,20 +30,20 @@ _FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: new sam
 
 def _random(seed: int, stream: int, start: int, count: int) -> Doubles:
     stream_seed = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    return draws(stream_seed, start, count)[:, None]
+    return draw_uniform(stream_seed, start, count)[:, None]
 
 
 def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
     """The sets of an array ``[N, C]``: a mask of the same shape, as `Policy.predict_sets` gives it."""
     if rule.sets is None:
         raise ValueError("the policy has no prediction sets: fit it with sets, for example sets=0.95")
-    z = checked_values(rule, values)
-    parts, first = [], start
+    z = check_input(rule, values)
+    parts = []
     for part in cache_chunks(z):
         check_finite(part)
-        draw = _random(rule.sets.seed, _PREDICTING, first, len(part)) if rule.sets.randomised else None
+        draw = _random(rule.sets.seed, _PREDICTING, start, len(part)) if rule.sets.randomised else None
         parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
-        first += len(part)
+        start += len(part)
     return as_kind_of(values, np.concatenate(parts), keep_precision=True)
 
 
@@ -93,9 +93,9 @@ class SetFit:
         """
         if not len(numbers):
             return
-        draw, first = None, int(numbers[0])
+        draw, start = None, int(numbers[0])
         if self.target.randomised:
-            draw = _random(self.target.seed, _FITTING, first, int(numbers[-1]) - first + 1)[numbers - first]
+            draw = _random(self.target.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
         scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
         self._scores.append(scores[np.arange(len(labels)), labels])
         self._labels.append(labels.astype(np.int64))
@@ -120,12 +120,12 @@ class SetFit:
         )
 
 
-def with_counts(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
+def count_sets(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
     """The sets of a policy, with what they are on the samples of the quantile."""
     assert rule.sets is not None
     counts, start = SetCounts(rule.num_classes), 0
     for batch in batches:
-        rows = np.flatnonzero(draws(seed, start, len(batch)) >= share)
+        rows = np.flatnonzero(draw_uniform(seed, start, len(batch)) >= share)
         if len(rows):
             values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
             members: Bools = predict_sets(rule, values, start)

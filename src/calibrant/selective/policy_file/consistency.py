@@ -64,36 +64,36 @@ def _score_range(rule: Rule) -> tuple[float, float]:
     return low - 1e-9, high + 1e-9
 
 
-def _check_threshold(where: str, threshold: Threshold, rule: Rule, target_risk: float | None) -> None:
+def _check_threshold(entry: str, threshold: Threshold, rule: Rule, target_risk: float | None) -> None:
     low, high = _score_range(rule)
-    is_unset = math.isnan(threshold.value) and ("" in rule.parts or where != "threshold")
+    is_unset = math.isnan(threshold.value) and ("" in rule.parts or entry != "threshold")
     if is_unset or (math.isfinite(threshold.value) and not low <= threshold.value <= high):
         requirement = f"from {low:g} to {high:g}, as {rule.score.name} is"
         value = "nothing" if is_unset else f"{threshold.value:g}"
-        raise ValueError(f"{where}.accept_from must be a number {requirement}, got {value}")
+        raise ValueError(f"{entry}.accept_from must be a number {requirement}, got {value}")
     if not threshold.errors <= threshold.accepted <= threshold.samples:
         counts = f"{threshold.errors}, {threshold.accepted} and {threshold.samples}"
-        raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")
+        raise ValueError(f"{entry}: errors, accepted and samples must not fall, got {counts}")
     if threshold.target_risk != target_risk:
-        raise ValueError(f"{where}.target_risk must be the policy's {target_risk}, got {threshold.target_risk}")
+        raise ValueError(f"{entry}.target_risk must be the policy's {target_risk}, got {threshold.target_risk}")
     if threshold.confidence is not None and not rule.confidence <= threshold.confidence < 1:
         least = f"the policy's {rule.confidence} at least"
-        raise ValueError(f"{where}.confidence must be {least}, got {threshold.confidence}")
+        raise ValueError(f"{entry}.confidence must be {least}, got {threshold.confidence}")
     for name, part, total in (
         ("coverage", threshold.accepted, threshold.samples),
         ("risk", threshold.errors, threshold.accepted),
     ):
         share: Interval = getattr(threshold, name)
         if total and not math.isclose(share.value, part / total, rel_tol=1e-9, abs_tol=1e-12):
-            raise ValueError(f"{where}.{name}.value must be {part} of {total}, got {share.value}")
+            raise ValueError(f"{entry}.{name}.value must be {part} of {total}, got {share.value}")
         # A limit that is to hold in less than half of the cases may lie below what was seen.
         is_limited = name != "risk" or rule.confidence >= 0.5
         if is_limited and (share.low > share.value + 1e-12 or share.high < share.value - 1e-12):
-            raise ValueError(f"{where}.{name} must lie between its limits, got {share}")
+            raise ValueError(f"{entry}.{name} must lie between its limits, got {share}")
     if threshold.confidence is None or target_risk is None or not threshold.accepted:
         return
     if not math.isnan(threshold.value) and threshold.risk.high > target_risk + 1e-9:
-        raise ValueError(f"{where}.risk.high must be at most the target {target_risk}, got {threshold.risk.high}")
+        raise ValueError(f"{entry}.risk.high must be at most the target {target_risk}, got {threshold.risk.high}")
 
 
 def _check_promise(rule: Rule) -> None:
@@ -160,9 +160,9 @@ def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
     if len(rule.parts) < len(classes):
         raise ValueError("class_thresholds must have names that differ: a group and a class are called alike")
     if promise.of == "precision":
-        missing = {label for label, _ in promise.shares} - {part.label for part in classes}
-        if missing:
-            raise ValueError(f"class_thresholds lack class {min(missing)}, whose precision is promised")
+        unserved = {label for label, _ in promise.shares} - {part.label for part in classes}
+        if unserved:
+            raise ValueError(f"class_thresholds lack class {min(unserved)}, whose precision is promised")
 
 
 def _check_tally(rule: Rule) -> None:

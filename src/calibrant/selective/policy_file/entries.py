@@ -176,7 +176,7 @@ class SetEntries(Entries):
             return handler(value)
         finite = [0.0 if quantile == EVERY_SET else quantile for quantile in value]
         numbers = handler(finite)
-        return [math.inf if old == EVERY_SET else new for old, new in zip(value, numbers, strict=True)]
+        return [math.inf if entry == EVERY_SET else number for entry, number in zip(value, numbers, strict=True)]
 
     def restore(self, num_classes: int) -> PredictionSets:
         """The sets of a policy for that many classes."""
@@ -375,10 +375,10 @@ def read_entries(data: dict[str, Any]) -> PolicyEntries:
 
 def _sentence(error: ErrorDetails) -> str:
     """What pydantic found wrong."""
-    *outer, last = [str(part)[:40] for part in error["loc"]]
-    name = ".".join([*outer, last]) if last != "[key]" else ".".join(outer[:-1])
+    *outer, innermost = [str(part)[:40] for part in error["loc"]]
+    name = ".".join([*outer, innermost]) if innermost != "[key]" else ".".join(outer[:-1])
     name = json.dumps(name, ensure_ascii=not name.isprintable())[1:-1]
-    if last == "[key]":
+    if innermost == "[key]":
         return f"{name} must have names of text, got {excerpt(error['input'])}"
     if error["type"] == "missing":
         return f"{name} is missing"

@@ -52,8 +52,8 @@ def read_policy(path: str | Path) -> Rule:
 
 def checksum(entries: Mapping[str, Any]) -> str:
     """The checksum of a policy as plain data; one that is among the data does not count."""
-    rest = {name: value for name, value in entries.items() if name != "checksum"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    content = {name: value for name, value in entries.items() if name != "checksum"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
 
 
@@ -163,10 +163,10 @@ def from_dict(data: Any) -> Rule:
     rule = Rule(
         num_classes=file.classes,
         class_names=None if file.class_names is None else tuple(file.class_names),
-        positive=_positive(file),
+        positive=_read_positive(file),
         takes=file.takes,
         kind=file.kind,
-        calibrator=_restored_calibrator(file),
+        calibrator=_restore_calibrator(file),
         score=Score(**dict(file.score)),
         threshold=file.threshold.restore(),
         groups=None if file.groups is None else {name: entries.restore() for name, entries in file.groups.items()},
@@ -188,7 +188,7 @@ def from_dict(data: Any) -> Rule:
     return rule
 
 
-def _positive(file: PolicyEntries) -> int | None:
+def _read_positive(file: PolicyEntries) -> int | None:
     """The positive class of two; the customary one where the file does not say."""
     if file.classes != 2:
         if file.positive is not None:
@@ -198,7 +198,7 @@ def _positive(file: PolicyEntries) -> int | None:
     return customary_positive(names) if file.positive is None else file.positive
 
 
-def _restored_calibrator(file: PolicyEntries) -> Calibrator | None:
+def _restore_calibrator(file: PolicyEntries) -> Calibrator | None:
     if file.calibrator is None:
         return None
     calibrator, state = CALIBRATORS[file.calibrator.name](), file.calibrator.model_extra or {}

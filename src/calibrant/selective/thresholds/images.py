@@ -22,7 +22,7 @@ from calibrant._numbers import allowed, count
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.thresholds.menu import menu_words, offers_from
-from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining
+from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
 from calibrant.selective.thresholds.search import STEPS, candidates_of, curve_of
 
@@ -30,7 +30,7 @@ FINE_STEPS = 512  # candidates where none is tested
 MOST_STAKE = 0.9  # of the stake at which the worst image would take everything
 
 
-def shows(
+def can_show_risk(
     accepted: Doubles, errors: Doubles, target_risk: float, delta: float, fractions: tuple[float, ...] = (1.0,)
 ) -> Bools:
     """Whether a risk of at most ``target_risk`` is shown at level ``delta``, for each column.
@@ -44,10 +44,10 @@ def shows(
 
     Example:
         >>> import numpy as np
-        >>> from calibrant.selective.thresholds.images import shows
-        >>> shows(np.ones((80, 1)), np.zeros((80, 1)), 0.05, 0.05).tolist()
+        >>> from calibrant.selective.thresholds.images import can_show_risk
+        >>> can_show_risk(np.ones((80, 1)), np.zeros((80, 1)), 0.05, 0.05).tolist()
         [True]
-        >>> shows(np.ones((50, 1)), np.zeros((50, 1)), 0.05, 0.05).tolist()
+        >>> can_show_risk(np.ones((50, 1)), np.zeros((50, 1)), 0.05, 0.05).tolist()
         [False]
     """
     gain = target_risk * accepted - errors
@@ -109,7 +109,7 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
     if not pixels:
         raise ValueError("no pixel that counts is left for the threshold: there are too few images")
     accepted, errors = (np.concatenate(column) for column in zip(*counts, strict=True))
-    loosest = partial(_loosest, accepted, errors, pixels, image_size, candidates, plan)
+    loosest = partial(_find_loosest, accepted, errors, pixels, image_size, candidates, plan)
 
     def coverage_at(risk: float) -> float:
         index, _ = loosest(replace(target, risk=risk))
@@ -117,9 +117,10 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
 
     at, method = loosest(target)
     confidence = None if method == "empirical" else target.confidence
-    nothing = replace(abstaining(method, target.risk, confidence), samples=pixels, coverage=Interval(0.0, 0.0, 0.0))
+    nothing = abstaining_threshold(method, target.risk, confidence)
+    nothing = replace(nothing, samples=pixels, coverage=Interval(0.0, 0.0, 0.0))
     if at < 0:
-        nothing = _abstaining_over(nothing, len(accepted))
+        nothing = _explain_abstention(nothing, len(accepted))
         menu = offers_from(coverage_at, above=target.risk or 0.0)
         return replace(nothing, menu=menu, reason=f"{nothing.reason} {menu_words(menu, 'images', confidence)}")
     number, wrong = int(accepted[:, at].sum()), int(errors[:, at].sum())
@@ -139,7 +140,7 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
     )
 
 
-def _loosest(
+def _find_loosest(
     accepted: Ints,
     errors: Ints,
     pixels: int,
@@ -159,21 +160,21 @@ def _loosest(
         return int(fits[-1]) if len(fits) else -1, "empirical"
     # The most promising candidate by the plan's images comes first.
     planned, planned_errors = (counts / plan.image_size for counts in _count_by_image(candidates, plan))
-    first = most_promising(planned, planned_errors, target.risk)
-    shares, wrong = accepted[:, first:] / image_size, errors[:, first:] / image_size
-    holds = shows(shares, wrong, target.risk, 1 - target.confidence)
+    start = most_promising(planned, planned_errors, target.risk)
+    shares, error_shares = accepted[:, start:] / image_size, errors[:, start:] / image_size
+    holds = can_show_risk(shares, error_shares, target.risk, 1 - target.confidence)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
-    return first + passed - 1 if passed else -1, "fixed-sequence over images"
+    return start + passed - 1 if passed else -1, "fixed-sequence over images"
 
 
-def _abstaining_over(nothing: Threshold, images: int) -> Threshold:
+def _explain_abstention(nothing: Threshold, images: int) -> Threshold:
     """The same with a reason, and with how many images would be needed."""
     risk = nothing.target_risk or 0.5
     if nothing.confidence is None:
         return replace(nothing, reason=f"Abstain always: no threshold has an error rate of {allowed(risk)} or less.")
     least = fewest_images(risk, 1 - nothing.confidence)
-    more = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more may"
-    reason = f"Abstain always: {images:,} images cannot show a risk of at most {allowed(risk)}; {more}."
+    remedy = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more may"
+    reason = f"Abstain always: {images:,} images cannot show a risk of at most {allowed(risk)}; {remedy}."
     return replace(nothing, reason=reason, needed=least if images < least else None)
 
 
@@ -189,6 +190,6 @@ def _count_by_image(thresholds: Doubles, scored: ScoredSamples) -> tuple[Ints, I
 
 
 def most_promising(accepted: Doubles, errors: Doubles, risk: float) -> int:
-    """The column that seems farthest below the target, in units of the spread over draws; arguments as of `shows`."""
+    """The column that seems farthest below the target, in units of its spread; arguments as of `can_show_risk`."""
     gain = risk * accepted - errors
     return int(np.argmax(gain.mean(0) / (gain.std(0) + 1e-3 * risk)))

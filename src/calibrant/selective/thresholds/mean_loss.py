@@ -30,9 +30,9 @@ from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_numb
 from calibrant.metrics import Doubles, Interval
 from calibrant.selective.bounds import allowed_errors, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.split import draws, share_for_choice
-from calibrant.selective.thresholds.images import most_promising, shows
-from calibrant.selective.thresholds.risk import Threshold, abstaining, open_share
+from calibrant.selective.split import draw_uniform, share_for_choice
+from calibrant.selective.thresholds.images import can_show_risk, most_promising
+from calibrant.selective.thresholds.risk import Threshold, abstaining_threshold, check_open_share
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
 from calibrant.selective.thresholds.search import INTO_GAP, TIED, candidates_of, curve_of
 
@@ -68,7 +68,7 @@ def threshold_of_promise(
     rows, losses = promise.losses(scored.labels, answers, accept)
     tally = LossTally(int(rows.sum()), float(losses[rows].sum()))
     errors = int((accept & (answers != scored.labels)).sum())
-    return _described(value, promise, target, accept, errors, reason, needed), replace(promise, tally=tally)
+    return _make_threshold(value, promise, target, accept, errors, reason, needed), replace(promise, tally=tally)
 
 
 def recall_threshold(score: Doubles, share: float, delta: float) -> float:
@@ -115,16 +115,16 @@ def _cost_threshold(scored: ScoredSamples, plan: ScoredSamples | None, promise: 
     planned, tested = (CostSamples(part.score, costs[part.labels, part.predicted]) for part in (plan, scored))
     assert promise.target is not None
     lowest = -math.inf if promise.abstain_cost is None else -promise.abstain_cost
-    return loosest_by_cost(planned, tested, promise.target, promise.highest, delta, lowest)
+    return find_loosest_by_cost(planned, tested, promise.target, promise.highest, delta, lowest)
 
 
-def _described(
+def _make_threshold(
     value: float, promise: Promise, target: ThresholdTarget, accept: Bools, errors: int, reason: str, needed: int | None
 ) -> Threshold:
     """The threshold with counts; limits are at the confidence, and not what the promise is about."""
     samples, accepted, delta = len(accept), int(accept.sum()), 1 - target.confidence
     nothing = replace(
-        abstaining(promise.of, None, target.confidence),
+        abstaining_threshold(promise.of, None, target.confidence),
         samples=samples,
         coverage=coverage_interval(accepted, samples, target.confidence),
     )
@@ -213,13 +213,13 @@ def threshold_for_cost(
     highest = check_number("highest", highest, 0.0, math.inf, open_low=True)
     if not np.isfinite(values).all() or not ((costs >= 0) & (costs <= highest)).all():
         raise ValueError(f"score must be finite, and cost from 0 to highest = {highest:g}")
-    open_share("target_cost / highest", target_cost / highest)
-    confidence = open_share("confidence", confidence)
-    plan = draws(check_integer("seed", seed, 0, LARGEST_SEED), 0, len(values)) < share_for_choice(len(values))
+    check_open_share("target_cost / highest", target_cost / highest)
+    confidence = check_open_share("confidence", confidence)
+    plan = draw_uniform(check_integer("seed", seed, 0, LARGEST_SEED), 0, len(values)) < share_for_choice(len(values))
     if plan.all() or not plan.any():
         raise ValueError(f"{len(values)} samples are too few: some plan the tests, and others are tested")
     tested = ~plan
-    value = loosest_by_cost(
+    value = find_loosest_by_cost(
         CostSamples(values[plan], costs[plan]), CostSamples(values[tested], costs[tested]), target_cost, highest,
         1 - confidence,
     )  # fmt: skip
@@ -243,7 +243,7 @@ class CostSamples(NamedTuple):
     cost: Doubles
 
 
-def loosest_by_cost(
+def find_loosest_by_cost(
     plan: CostSamples, tested: CostSamples, target_cost: float, highest: float, delta: float, lowest: float = -math.inf
 ) -> float:
     """The loosest threshold whose answers are shown to cost at most ``target_cost`` on average; infinite if none is.
@@ -259,17 +259,17 @@ def loosest_by_cost(
     thresholds, _ = candidates_of(curve_of(plan.score, np.ones(len(plan.score), dtype=bool)))
     thresholds = np.unique(np.maximum(thresholds, lowest))[::-1]
     target = target_cost / highest
-    first = most_promising(*_accepted(plan.score, plan.cost / highest, thresholds), target)
+    start = most_promising(*_accept(plan.score, plan.cost / highest, thresholds), target)
     value = math.inf
-    for threshold in thresholds[first:]:
-        accepted, paid = _accepted(tested.score, tested.cost / highest, np.array([threshold]))
-        if not shows(accepted, paid, target, delta, FRACTIONS)[0]:
+    for threshold in thresholds[start:]:
+        accepted, paid = _accept(tested.score, tested.cost / highest, np.array([threshold]))
+        if not can_show_risk(accepted, paid, target, delta, FRACTIONS)[0]:
             break
         value = float(threshold)
     return value
 
 
-def _accepted(score: Doubles, cost: Doubles, thresholds: Doubles) -> tuple[Doubles, Doubles]:
+def _accept(score: Doubles, cost: Doubles, thresholds: Doubles) -> tuple[Doubles, Doubles]:
     """Whether each threshold accepts each sample, ``[n, M]``, and what that costs."""
     accepted = (score[:, None] >= thresholds).astype(np.float64)
     return accepted, accepted * cost[:, None]

@@ -22,7 +22,7 @@ OFFERS = 5  # in a menu
 
 #: Risks that a menu may name, of two digits each.
 RISKS = tuple(
-    round(digits * scale, 4) for scale, last in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, last + 1)
+    round(digits * scale, 4) for scale, most in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, most + 1)
 )
 
 
@@ -59,20 +59,20 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     if not risks or reach(len(risks) - 1) <= 0:
         return ()
     indices = range(len(risks))
-    first = bisect_left(indices, True, key=lambda at: reach(at) > 0)
+    lowest = bisect_left(indices, True, key=lambda at: reach(at) > 0)
     most = reach(len(risks) - 1) * (1 - 1e-12)
-    last = bisect_left(indices, True, lo=first, key=lambda at: reach(at) >= most)
-    spaced = np.geomspace(risks[first], risks[last], OFFERS)  # finer where it is strict
-    nearest = sorted({first, last, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
+    highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most)
+    spaced = np.geomspace(risks[lowest], risks[highest], OFFERS)  # finer where it is strict
+    nearest = sorted({lowest, highest, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
-def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
+def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
     """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
-        other = search_at(risk)
-        return other.accepted / other.samples if other.samples else 0.0
+        alternative = search_at(risk)
+        return alternative.accepted / alternative.samples if alternative.samples else 0.0
 
     if not threshold.abstains:
         return replace(threshold, menu=offers_from(coverage_at))

@@ -40,7 +40,7 @@ from calibrant._validation import check_choice, check_number, check_scores
 from calibrant.metrics import NEAREST, Doubles, Interval
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
-from calibrant.selective.thresholds.menu import Offer, with_menu
+from calibrant.selective.thresholds.menu import Offer, add_menu
 from calibrant.selective.thresholds.search import Curve, FixedSequence, curve_of, search
 
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
@@ -138,8 +138,8 @@ def threshold_for_risk(
         >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
         Abstain always: ...
     """
-    target_risk = open_share("target_risk", target_risk)
-    confidence = open_share("confidence", confidence)
+    target_risk = check_open_share("target_risk", target_risk)
+    confidence = check_open_share("confidence", confidence)
     check_choice("method", method, get_args(Method))
     curve = curve_of(score, correct)
     order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
@@ -150,7 +150,7 @@ def threshold_for_risk(
         return threshold_on(curve, risk, confidence, method, None if order is None else FixedSequence(thresholds=order))
 
     threshold = search_at(target_risk)
-    return with_menu(threshold, search_at) if threshold.abstains else threshold
+    return add_menu(threshold, search_at) if threshold.abstains else threshold
 
 
 def threshold_on(
@@ -160,10 +160,10 @@ def threshold_on(
     if method == "empirical":
         fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
         at = int(fits[-1]) if len(fits) else 0
-        return _described(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
+        return _threshold_at(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
     name = "fixed-sequence" if method == "best" else method
     loosest = search(curve, name, target_risk, 1 - confidence, tests)
-    threshold = _described(curve, loosest.at, name if loosest.at else method, target_risk, confidence, loosest.level)
+    threshold = _threshold_at(curve, loosest.at, name if loosest.at else method, target_risk, confidence, loosest.level)
     return threshold if loosest.value is None else replace(threshold, value=loosest.value)
 
 
@@ -188,13 +188,13 @@ def threshold_for_coverage(
         (2, True)
     """
     coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
-    confidence = open_share("confidence", confidence)
+    confidence = check_open_share("confidence", confidence)
     curve = curve_of(score, correct)
     rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
     at = int(np.searchsorted(curve.accepted, rank, side="left"))
     # Where a tie decides which set it is, the limit has to hold for every set that it might have been.
     sets = 1 if int(curve.accepted[at]) == rank else curve.sets
-    return _described(curve, at, "coverage", None, confidence, (1 - confidence) / sets)
+    return _threshold_at(curve, at, "coverage", None, confidence, (1 - confidence) / sets)
 
 
 def thresholds_by_group(
@@ -229,21 +229,22 @@ def thresholds_by_group(
         >>> thresholds["0"].value, round(thresholds["1"].coverage.value, 2)
         (-inf, 0.51)
     """
-    (values, _), right = check_scores(score, correct)
+    (values, _), correct = check_scores(score, correct)
     names = np.asarray(groups).astype(str)
     if names.shape != values.shape:
         raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
-    confidence = open_share("confidence", confidence)
+    confidence = check_open_share("confidence", confidence)
     distinct = np.unique(names).tolist()
-    each = 1 - (1 - confidence) / len(distinct)
-    thresholds = {}
-    for name in distinct:
-        rows = names == name
-        thresholds[name] = threshold_for_risk(values[rows], right[rows], target_risk, confidence=each, method=method)
-    return thresholds
+    confidence = 1 - (1 - confidence) / len(distinct)  # of each group
+    return {
+        name: threshold_for_risk(
+            values[names == name], correct[names == name], target_risk, confidence=confidence, method=method
+        )
+        for name in distinct
+    }
 
 
-def _described(
+def _threshold_at(
     curve: Curve, at: int, method: str, target_risk: float | None, confidence: float | None, delta: float
 ) -> Threshold:
     """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
@@ -277,10 +278,10 @@ def _explain_abstention(curve: Curve, method: str, target_risk: float, delta: fl
         needed = max(enough, curve.samples + 1)  # no fewer than were here: these did not do
     elif curve.samples < 2 * least:  # too few to tell
         needed = max(least, curve.samples + 1)
-    return _abstention(curve.samples, target_risk, least, needed), needed
+    return _abstention_text(curve.samples, target_risk, least, needed), needed
 
 
-def _abstention(samples: int, target_risk: float, least: int, needed: int | None) -> str:
+def _abstention_text(samples: int, target_risk: float, least: int, needed: int | None) -> str:
     have = "1 sample" if samples == 1 else f"{count(samples)} samples"
     head = f"Abstain always: {have} cannot show a risk of at most {allowed(target_risk)}"
     if needed is None:
@@ -290,18 +291,18 @@ def _abstention(samples: int, target_risk: float, least: int, needed: int | None
     return f"{head}; at the error rates seen here about {count(needed)} or more would do."
 
 
-def of_all_samples(threshold: Threshold, share: float) -> Threshold:
+def include_choice_samples(threshold: Threshold, share: float) -> Threshold:
     """The threshold with the samples needed in all, where a ``share`` of them is not for the threshold."""
     if threshold.needed is None or share == 0:
         return threshold
     # A split by chance may leave fewer than its share for the threshold; the samples that were here did not do.
     needed = math.ceil(max(threshold.needed, threshold.samples + 1 + 3 * math.sqrt(threshold.samples)) / (1 - share))
     risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
-    reason = _abstention(threshold.samples, risk, fewest(risk, delta), needed)
+    reason = _abstention_text(threshold.samples, risk, fewest(risk, delta), needed)
     return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
 
 
-def open_share(name: str, value: float) -> float:
+def check_open_share(name: str, value: float) -> float:
     """A number above 0 and below 1, by a little more than rounding."""
     value = check_number(name, value, 0.0, 1.0)
     if not 0 < value < 1:
@@ -311,6 +312,6 @@ def open_share(name: str, value: float) -> float:
     return value
 
 
-def abstaining(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
+def abstaining_threshold(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
     """The threshold that accepts nothing, before anything is known."""
     return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")

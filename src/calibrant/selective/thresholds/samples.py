@@ -29,14 +29,14 @@ from calibrant._validation import Bools, Ints, check_choice, check_number, listi
 from calibrant.metrics import Doubles
 from calibrant.selective.bounds import coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.menu import with_menu
+from calibrant.selective.thresholds.menu import add_menu
 from calibrant.selective.thresholds.risk import (
     ClassThreshold,
     Method,
     Threshold,
-    abstaining,
-    of_all_samples,
-    open_share,
+    abstaining_threshold,
+    check_open_share,
+    include_choice_samples,
     threshold_for_coverage,
     threshold_on,
 )
@@ -88,7 +88,7 @@ class ScoredSamples:
         return part if len(part.score) >= FEWEST_OF_PART else self
 
     @classmethod
-    def joined(cls, parts: Iterable[ScoredSamples]) -> ScoredSamples:
+    def join(cls, parts: Iterable[ScoredSamples]) -> ScoredSamples:
         """Samples that are independent, out of some at a time."""
         samples = list(parts)
         if not sum(len(part.score) for part in samples):
@@ -115,14 +115,14 @@ class ThresholdTarget:
             raise ValueError("give a target risk or a target coverage, not both")
         check_choice("method", self.method, get_args(Method))
         if self.risk is not None:
-            object.__setattr__(self, "risk", open_share("target_risk", self.risk))
+            object.__setattr__(self, "risk", check_open_share("target_risk", self.risk))
         if self.coverage is not None:
             if self.method != "best":
                 raise ValueError(f"method is for a target risk, got {self.method!r} with a target coverage")
             object.__setattr__(
                 self, "coverage", check_number("target_coverage", self.coverage, 0.0, 1.0, open_low=True)
             )
-        object.__setattr__(self, "confidence", open_share("confidence", self.confidence))
+        object.__setattr__(self, "confidence", check_open_share("confidence", self.confidence))
 
     @property
     def is_planned(self) -> bool:
@@ -130,7 +130,7 @@ class ThresholdTarget:
         return self.coverage is None and self.method in PLANNED
 
 
-def planned_search(
+def plan_search(
     scored: ScoredSamples, plan: ScoredSamples | None, confidence: float, method: Method = "best"
 ) -> Callable[[float], Threshold]:
     """The search for a threshold at any target risk; the samples of the plan decide the order of its tests."""
@@ -161,25 +161,23 @@ def threshold_over_samples(
         assert target.coverage is not None
         return threshold_for_coverage(scored.score, scored.correct, target.coverage, confidence=target.confidence), None
     if group is None:
-        search_at = planned_search(scored, plan, target.confidence, target.method)
-        return with_menu(of_all_samples(search_at(target.risk), share), search_at), None
+        search_at = plan_search(scored, plan, target.confidence, target.method)
+        return add_menu(include_choice_samples(search_at(target.risk), share), search_at), None
     names = _distinct_groups(scored.groups, group)
-    each = 1 - (1 - target.confidence) / len(names)
-    searches = {
-        name: planned_search(
-            scored.of_part(name), None if plan is None else plan.plan_of_part(name), each, target.method
-        )
-        for name in names
-    }
-    groups = {name: of_all_samples(search(target.risk), share) for name, search in searches.items()}
-    together = _over_parts(groups, target, "group")
-    if together.accepted:
-        return together, groups
+    group_confidence = 1 - (1 - target.confidence) / len(names)
+    searches = {}
+    for name in names:
+        group_plan = None if plan is None else plan.plan_of_part(name)
+        searches[name] = plan_search(scored.of_part(name), group_plan, group_confidence, target.method)
+    groups = {name: include_choice_samples(search(target.risk), share) for name, search in searches.items()}
+    combined = _combine(groups, target, "group")
+    if combined.accepted:
+        return combined, groups
 
     def search_all(risk: float) -> Threshold:
-        return _over_parts({name: search(risk) for name, search in searches.items()}, target, "group")
+        return _combine({name: search(risk) for name, search in searches.items()}, target, "group")
 
-    return replace(with_menu(replace(together, value=math.inf), search_all), value=math.nan), groups
+    return replace(add_menu(replace(combined, value=math.inf), search_all), value=math.nan), groups
 
 
 def _distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
@@ -192,7 +190,7 @@ def _distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
     return distinct
 
 
-def _over_parts(
+def _combine(
     parts: Mapping[str, Threshold], target: ThresholdTarget, noun: str, samples: int | None = None
 ) -> Threshold:
     """The thresholds of all groups or classes put together; ``samples`` counts also those that belong to none."""
@@ -246,10 +244,10 @@ class _Part:
         curve = curve_of(self.scored.score, self.scored.correct)
         return lambda level: threshold_on(curve, self.risk, 1 - level, "best", tests)
 
-    def abstaining(self, level: float) -> Threshold:
+    def abstaining_threshold(self, level: float) -> Threshold:
         """The threshold where no test could pass at the level."""
         if not self.samples:
-            nothing = abstaining("best", self.risk, 1 - level)
+            nothing = abstaining_threshold("best", self.risk, 1 - level)
             return replace(nothing, reason="Abstain always: no sample is predicted to be of the class.")
         return self.search(FixedSequence(ranks=np.empty(0, np.int64)))(level)
 
@@ -276,25 +274,25 @@ def thresholds_by_class(
     """
     if target.method not in PLANNED:
         raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
-    parts = _parts(scored, plan, promise, target, group)
+    parts = _split_parts(scored, plan, promise, target, group)
     delta = 1 - target.confidence
-    tested = parts_with_enough([(part.samples, part.risk) for part in parts], delta)
+    tested = find_testable_parts([(part.samples, part.risk) for part in parts], delta)
     level = delta / max(1, len(tested))
     thresholds = recycle({number: parts[number].search(parts[number].tests(level)) for number in tested}, delta)
-    classes = tuple(
-        ClassThreshold(part.label, part.group, of_all_samples(thresholds.get(number) or part.abstaining(level), share))
-        for number, part in enumerate(parts)
-    )
+    classes = []
+    for number, part in enumerate(parts):
+        threshold = thresholds.get(number) or part.abstaining_threshold(level)
+        classes.append(ClassThreshold(part.label, part.group, include_choice_samples(threshold, share)))
     names = {part.name(class_names): part.threshold for part in classes}
-    return _over_parts(names, target, "class", len(scored.score)), classes
+    return _combine(names, target, "class", len(scored.score)), tuple(classes)
 
 
-def parts_with_enough(parts: list[tuple[int, float]], delta: float) -> list[int]:
+def find_testable_parts(parts: list[tuple[int, float]], delta: float) -> list[int]:
     """Which of several parts, by samples and risk, could pass a test without an error at their share of delta.
 
     Example:
-        >>> from calibrant.selective.thresholds.samples import parts_with_enough
-        >>> parts_with_enough([(500, 0.05), (70, 0.05), (10, 0.05)], 0.05)  # two parts need 72 each, one needs 59
+        >>> from calibrant.selective.thresholds.samples import find_testable_parts
+        >>> find_testable_parts([(500, 0.05), (70, 0.05), (10, 0.05)], 0.05)  # two parts need 72 each, one needs 59
         [0]
     """
     numbers = [number for number, (samples, risk) in enumerate(parts) if samples >= fewest(risk, delta)]
@@ -326,7 +324,7 @@ def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) 
     return {number: thresholds[number] for number in searches}
 
 
-def _parts(
+def _split_parts(
     scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, target: ThresholdTarget, group: str | None
 ) -> list[_Part]:
     """The classes that are promised, or all that are predicted, in every group."""

@@ -80,8 +80,8 @@ class Curve:
 
 def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     """Count what every threshold accepts; ties are accepted whole or not at all."""
-    (values, _), right = check_scores(score, correct)
-    groups = group_by_score(values, right)
+    (values, _), correct = check_scores(score, correct)
+    groups = group_by_score(values, correct)
     lower = np.append(groups.score[1:], -np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         gap = groups.score - lower
@@ -119,7 +119,7 @@ def critical_ranks(samples: int, risk: float, delta: float, first: int | None = 
     return ranks
 
 
-def sequence(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
+def unplanned_tests(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
     """The tests of a sequence that nobody planned: for each start, indices into the curve and its share of delta."""
     n = curve.samples
     least = fewest(target_risk, delta)
@@ -175,7 +175,7 @@ def search(curve: Curve, method: str, target_risk: float, delta: float, tests: F
         passed = _count_passed(curve, indices, target_risk, delta)
         return Search(int(indices[passed - 1]) if passed else 0, delta)
     searches = [Search(0, delta)]
-    for indices, share in sequence(curve, target_risk, delta):
+    for indices, share in unplanned_tests(curve, target_risk, delta):
         passed = _count_passed(curve, indices, target_risk, delta * share)
         searches.append(Search(int(indices[:passed].max()) if passed else 0, delta * share))
     return max(searches, key=lambda search: search.at)
@@ -235,24 +235,24 @@ def plan_tests(score: Doubles, correct: Bools, samples: int, risk: float, delta:
         (True, True, 400)
     """
     curve = curve_of(score, correct)
-    wrong = ~correct[np.argsort(-score, kind="stable")]
+    is_wrong = ~correct[np.argsort(-score, kind="stable")]
     rng = np.random.default_rng(0)
     if curve.sets == len(score):
         ranks, allowed = _ranks_to_test(samples, risk, delta)
-        return FixedSequence(ranks=ranks[best_start(wrong, ranks, allowed, samples, risk, rng) :])
+        return FixedSequence(ranks=ranks[best_start(is_wrong, ranks, allowed, samples, risk, rng) :])
     thresholds, accepted = candidates_of(curve)
-    counts = _drawn_counts(accepted, len(score), samples, rng)
+    counts = _draw_counts(accepted, len(score), samples, rng)
     errors, critical = _critical_counts(samples, risk, delta)
     allowed = np.floor(np.interp(counts, critical, errors, left=-1.0)).astype(np.int64)
-    return FixedSequence(thresholds=thresholds[best_start(wrong, counts, allowed, samples, risk, rng) :])
+    return FixedSequence(thresholds=thresholds[best_start(is_wrong, counts, allowed, samples, risk, rng) :])
 
 
-def _drawn_counts(accepted: Doubles, rows: int, samples: int, rng: np.random.Generator) -> Ints:
+def _draw_counts(accepted: Doubles, rows: int, samples: int, rng: np.random.Generator) -> Ints:
     """How many of the ``samples`` thresholds may accept, ``[PLAYS, M]``, by how many of the plan's rows they do."""
     between = np.diff(accepted, prepend=0.0, append=float(rows))
     shares = rng.gamma(between, size=(PLAYS, len(between)))
-    drawn = rng.multinomial(samples, shares / shares.sum(axis=1, keepdims=True))
-    counts: Ints = np.cumsum(drawn[:, :-1], axis=1)
+    added = rng.multinomial(samples, shares / shares.sum(axis=1, keepdims=True))
+    counts: Ints = np.cumsum(added[:, :-1], axis=1)
     return counts
 
 
@@ -274,13 +274,15 @@ def _ranks_to_test(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]
     return ranks, allowed
 
 
-def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float, rng: np.random.Generator) -> int:
+def best_start(
+    is_wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float, rng: np.random.Generator
+) -> int:
     """Of tests that accept rising ``counts`` of the samples, the one to start with.
 
     Where several starts reach as much, it is the middle one: those at the edges are passed by the least margin.
 
     Args:
-        wrong: ``[k]`` whether rows of the plan are wrong, the most confident first.
+        is_wrong: ``[k]`` whether rows of the plan are wrong, the most confident first.
         counts: ``[M]``, or ``[PLAYS, M]`` drawn, how many of the ``samples`` each test accepts, no test fewer than the
             one before.
         allowed: of the shape of ``counts``, the most errors with which each test is passed.
@@ -290,7 +292,7 @@ def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: fl
     """
     if counts.shape[-1] < 2:
         return 0
-    rates = _drawn_rates(wrong, risk, rng)
+    rates = _draw_rates(is_wrong, risk, rng)
     mass = np.concatenate([np.zeros((PLAYS, 1)), np.cumsum(rates * np.diff(EDGES), axis=1)], axis=1)
     counts = np.broadcast_to(counts, (PLAYS, counts.shape[-1]))
     share = np.clip(counts / samples, 0.0, 1.0)
@@ -316,16 +318,16 @@ def reached_from(passed: Bools, counts: Ints) -> Ints:
     """
     tests = np.arange(passed.shape[-1])
     failed = np.where(passed, len(tests), tests)
-    first = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
-    before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(first - 1, 0), axis=-1)
+    next_failed = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
+    before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(next_failed - 1, 0), axis=-1)
     reached: Ints = np.where(passed, before, 0)
     return reached
 
 
-def _drawn_rates(wrong: Bools, risk: float, rng: np.random.Generator) -> Doubles:
+def _draw_rates(is_wrong: Bools, risk: float, rng: np.random.Generator) -> Doubles:
     """Error rates of each part of the ranking, ``[PLAYS, parts]``, drawn from the model."""
-    ends = np.round(EDGES * len(wrong)).astype(np.int64)
-    total = np.concatenate([[0], np.cumsum(wrong)])[ends]
+    ends = np.round(EDGES * len(is_wrong)).astype(np.int64)
+    total = np.concatenate([[0], np.cumsum(is_wrong)])[ends]
     rows, errors = np.diff(ends), np.diff(total)
     middle = (EDGES[1:] + EDGES[:-1]) / 2 - 0.5
     mean, covariance = _fit_curve(np.stack([np.ones_like(middle), middle], axis=1), rows, errors, risk)
