@@ -89,7 +89,7 @@ def test_in_small_each_detector_has_the_classifier_of_its_seed(bench, monkeypatc
 
 
 def test_on_the_papers_data_runs_and_a_folder_are_needed(tmp_path):
-    with pytest.raises(ValueError, match="given with --runs, and from the folder of COCO, given with --data"):
+    with pytest.raises(ValueError, match="given with --runs, and the folder of COCO, given with --data"):
         find_item("als.table7").make(Workbench(tmp_path, data="coco"))
 
 
