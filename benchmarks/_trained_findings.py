@@ -70,4 +70,11 @@ What was looked into:
 - These numbers: `calibrant compare small/fashion_mnist_cnn --data DIR/fashion-mnist --seeds 100,101 -o OUT --losses
   ce,lr,mbls,acls,mbls:margin=10,acls:margin=10,mdca:strength=10,mdca:strength=50,lr:alpha=0.2`.
 """,
+    "cifar10": """\
+What was looked into: with alpha = 0.2 label smoothing loses at low coverage, where SC sees it too. Of its 5% most
+confident answers 1.2% are wrong in the mean, of those of cross-entropy none (the curves); with at most 1% wrong it answers
+47%, 32% and 42% of the images, cross-entropy 48% to 49%. Normalisation with p = 2, chosen for every seed on the 5,000
+held-out images, takes back 71%, 26% and 50% of the AURC that was lost: about half, so that three seeds do not tell
+whether it is more.
+""",
 }
