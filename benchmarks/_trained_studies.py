@@ -254,7 +254,7 @@ TINY_IMAGENET = TrainedStudy(
     "50 classes of Tiny-ImageNet with their boxes, crops of 32 pixels, 12 epochs. `context` are the test images with "
     "every object covered.",
     _als_claims(),
-    minutes=10.0,
+    minutes=4.0,
     first=ALS_FIRST,
     columns=ALS_COLUMNS,
 )
