@@ -24,8 +24,8 @@ What was looked into:
 - With adaptive labels a network learns more slowly: its accuracy on held-out training data after 12 epochs, 41% to 42%,
   is what one with hard labels has after six to eight (`history` in the runs' `result.json`). Whether longer training
   closes the gap was not tried.
-- A smaller beta costs less accuracy and softens less: 40.7%, 44.2% and 48.0% are right for beta = 1, 0.75 and 0.25 (hard
-  labels 49.6%), and without objects the confidence is 21%, 20% and 25% (hard labels 30%).
+- A smaller beta costs less accuracy and softens less: 40.7%, 44.2% and 48.0% are right for beta = 1, 0.75 and 0.25
+  (hard labels 49.6%), and without objects the confidence is 21%, 20% and 25% (hard labels 30%).
 - Without objects the confidence of ALS differs between its three runs, from 16% to 26%: such images are not among those
   that it was trained on. `als + context`, which trains on them, has 5.4% to 5.9% in all three.
 - That is 5 times less than hard labels, not 10 times. Hard labels leave less room than the paper's: these networks are
@@ -74,9 +74,9 @@ What was looked into:
 """,
     "cifar10": """\
 What was looked into: with alpha = 0.2 label smoothing loses at low coverage, where SC sees it too. Of its 5% most
-confident answers 1.2% are wrong in the mean, of those of cross-entropy none (the curves); with at most 1% wrong it answers
-47%, 32% and 42% of the images, cross-entropy 48% to 49%. Normalisation with p = 2, chosen for every seed on the 5,000
-held-out images, takes back 71%, 26% and 50% of the AURC that was lost: about half, so that three seeds do not tell
-whether it is more.
+confident answers 1.2% are wrong in the mean, of those of cross-entropy none (the curves); with at most 1% wrong it
+answers 47%, 32% and 42% of the images, cross-entropy 48% to 49%. Normalisation with p = 2, chosen for every seed on the
+5,000 held-out images, takes back 71%, 26% and 50% of the AURC that was lost: about half, so that three seeds do not
+tell whether it is more.
 """,
 }
