@@ -330,12 +330,12 @@ def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: floa
     coverage, risk = curve.coverage, curve.risk
     indices = np.searchsorted(coverage, np.concatenate([np.linspace(0, 1, POINTS), np.array(COVERAGES) - 1e-12]))
     last_within = [np.flatnonzero(risk <= target)[-1:] for target in RISKS]
-    kept = np.unique(np.minimum(np.concatenate([indices, *last_within]), len(coverage) - 1))
-    accepted = np.rint(coverage[kept] * samples)
-    errors = np.rint(risk[kept] * accepted)
+    points = np.unique(np.minimum(np.concatenate([indices, *last_within]), len(coverage) - 1))
+    accepted = np.rint(coverage[points] * samples)
+    errors = np.rint(risk[points] * accepted)
     low, high = wilson(errors, accepted, level)
     return {
-        "score": name, "label": title, "points_all": len(kept) == len(coverage), "coverage": coverage[kept],
-        "risk": risk[kept], "risk_low": low, "risk_high": high, "threshold": curve.threshold[kept],
+        "score": name, "label": title, "points_all": len(points) == len(coverage), "coverage": coverage[points],
+        "risk": risk[points], "risk_low": low, "risk_high": high, "threshold": curve.threshold[points],
         "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
     }  # fmt: skip

@@ -55,8 +55,8 @@ class SetCounts:
             ("class_covered", self.num_classes),
         ):
             counts = np.zeros(length, np.int64)
-            given = np.asarray(getattr(self, name), np.int64)
-            counts[: len(given)] = given
+            values = np.asarray(getattr(self, name), np.int64)
+            counts[: len(values)] = values
             setattr(self, name, counts)
 
     def add(self, members: Bools, accept: Bools, labels: Array | None, ignore_index: int | None = None) -> None:

@@ -99,8 +99,8 @@ def risk_coverage_by_method(
         raise ValueError(f"correct must have the names of scores {expected}, got {actual}")
     curves = {}
     for name, score in scores.items():
-        given = correct[name] if isinstance(correct, Mapping) else correct
-        (values, _), is_correct = check_scores(score, given, name=f"scores[{name!r}]")
+        truth = correct[name] if isinstance(correct, Mapping) else correct
+        (values, _), is_correct = check_scores(score, truth, name=f"scores[{name!r}]")
         curves[name] = _curve(values, is_correct, targets, points)
     return curves
 
