@@ -57,8 +57,8 @@ PUBLIC = {
         "HOLD_OUTS", "NO_CLASS", "RICAP", "Batch", "Batches", "Boxes", "CentreCrop", "ColourJitter", "CutMix", "Cutout",
         "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",
         "RandomResizedCrop", "Resize", "Rows", "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids",
-        "context_only", "disjoint", "encoded", "hold_out", "layouts", "normalised", "objectness", "pixel_mean", "read",
-        "read_glove", "resample", "single_object",
+        "context_only", "disjoint", "encoded", "hold_out", "layouts", "learn_vectors", "normalised", "objectness",
+        "pixel_mean", "read", "read_glove", "resample", "single_object",
     ],
     "calibrant.detection": [
         "Backbone", "Detected", "Detection", "coco_metrics", "plan_run", "read_backbones",

@@ -8,7 +8,7 @@ import pytest
 from calibrant.data import ImageArray
 from calibrant.data.dataset import Dataset
 from calibrant.data.readers.newsgroups import newsgroups
-from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
+from calibrant.data.text import GLOVE_DEVIATION, Vocabulary, encoded, learn_vectors, read_glove, tokens
 from tests.helpers.reader_data import newsgroup_messages
 
 
@@ -123,3 +123,46 @@ def test_word_vectors_that_are_broken(tmp_path, text, message):
     (tmp_path / "glove.txt").write_text(text)
     with pytest.raises(ValueError, match=rf"glove\.txt: {message}"):
         read_glove(tmp_path / "glove.txt", Vocabulary(("<pad>", "<unk>", "cat")), 3)
+
+
+def positive_information(rows, size, window):
+    """The matrix of positive pointwise mutual information, pair by pair, from Levy2015 Sec. 2.2 and 3.2."""
+    counts = np.zeros((size, size))
+    for row in rows:
+        for i, word in enumerate(row):
+            for j, other in enumerate(row):
+                if i != j and abs(i - j) <= window and word > 1 and other > 1:
+                    counts[word, other] += 1 / abs(i - j)
+    word_share, context = counts.sum(1) / counts.sum(), counts.sum(1) ** 0.75
+    matrix = np.zeros_like(counts)
+    for word, other in np.argwhere(counts):
+        together = counts[word, other] / counts.sum()
+        matrix[word, other] = max(0.0, np.log(together / (word_share[word] * context[other] / context.sum())))
+    return matrix
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_vectors_are_learned_from_words_that_stand_together(window):
+    rows = np.random.default_rng(0).integers(0, 9, (7, 11))
+    rows[:, 4] = rows[:, 3]  # a word beside itself
+    vectors = learn_vectors(rows, 9, 4, window=window).astype(np.float64)
+    u, s, _ = np.linalg.svd(positive_information(rows, 9, window))
+    expected = u[:, :4] * np.sqrt(s[:4])
+    expected *= GLOVE_DEVIATION / np.sqrt((expected[2:] ** 2).mean())
+    # Singular vectors are known up to their sign and, of equal values, up to a rotation; inner products are not.
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-5)
+    assert vectors.std(axis=0).min() > 0
+    np.testing.assert_allclose(vectors[:2], 0, atol=1e-7)  # padding and unknown words
+
+
+def test_few_words_leave_dimensions_empty():
+    vectors = learn_vectors(np.array([[2, 3, 2, 3], [4, 5, 4, 5]]), 6, 8)
+    assert vectors.shape == (6, 8)
+    assert not vectors[:, 5:].any()
+    assert vectors[:, :5].any()
+
+
+@pytest.mark.parametrize("rows", [[[0, 0, 1], [1, 2, 1]], [[2], [3]]])
+def test_nothing_is_learned_from_words_that_stand_alone(rows):
+    with pytest.raises(ValueError, match="no words stand together in the texts more often than by chance"):
+        learn_vectors(np.array(rows), 5, 2)

@@ -1,8 +1,9 @@
 """What a run is prepared with."""
 
+import numpy as np
 import pytest
 
-from calibrant.data import read
+from calibrant.data import Vocabulary, learn_vectors, read
 from calibrant.data.text import tokens
 from calibrant.training import Task, load, load_model, train
 from calibrant.training.classification import Classification
@@ -35,6 +36,27 @@ def test_word_vectors_start_the_embedding(tmp_path):
     first = table[2].tolist()  # 0 and 1 are padding and unknown words
     assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
     assert len(classes) > 1
+
+
+def test_learned_vectors_start_the_embedding(tmp_path):
+    """They are those of the training texts, and frozen as those of a file."""
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    text = {"vocabulary": 40, "length": 30, "learn_vectors": True, "dimensions": 5}
+    settings = {
+        "data": {"layout": "newsgroups", "text": text},
+        "model": {"name": "gpcn"},
+        "optimiser": {"name": "adam", "rate": 0.01},
+        "training": {"batch_size": 2, "max_steps": 2},
+    }
+    train(check_recipe(settings, "here"), tmp_path / "run", data=str(data))
+    messages = read(data, "train")
+    vocabulary = Vocabulary.build((sample.input for sample in messages), size=40)
+    rows = np.stack([vocabulary.encode(sample.input, 30) for sample in messages])
+    expected = learn_vectors(rows, len(vocabulary), 5)
+    np.testing.assert_allclose(load_model(tmp_path / "run")[0].embedding.weight.detach(), expected, atol=1e-6)
+    settings["data"]["text"] = text | {"vectors": "glove.txt"}
+    with pytest.raises(ValueError, match="takes vectors or learn_vectors, not both"):
+        check_recipe(settings, "here")
 
 
 @pytest.mark.parametrize("name", ["small/camvid", "small/newsgroups_gpcn"])

@@ -12,7 +12,7 @@ from calibrant.data.pipeline import Pipeline
 from calibrant.data.rendering import boxes_in_view, image_to_view, objectness_of, sample_generator, view_to_image
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
-from calibrant.data.text import Vocabulary, encoded, read_glove
+from calibrant.data.text import Vocabulary, encoded, learn_vectors, read_glove
 from calibrant.data.transforms import (
     CentreCrop,
     ColourJitter,
@@ -62,6 +62,7 @@ __all__ = [
     "encoded",
     "hold_out",
     "layouts",
+    "learn_vectors",
     "normalised",
     "objectness",
     "pixel_mean",

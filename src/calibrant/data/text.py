@@ -1,4 +1,4 @@
-"""Texts as rows of numbers: words, a vocabulary, and word vectors from a file in GloVe's format.
+"""Texts as rows of numbers: words, a vocabulary, and word vectors, read from a file in GloVe's format or learned.
 
 A word is a run of letters and digits, in lower case, with apostrophes inside it: ``don't`` is one word. Index 0 pads
 short texts, index 1 stands for words outside the vocabulary.
@@ -32,6 +32,7 @@ PAD, UNKNOWN = "<pad>", "<unk>"
 Side = Literal["first", "last"]
 Unknown = Literal["token", "drop"]
 
+GLOVE_DEVIATION = 0.4  # of the numbers in glove.6B.100d.txt, nearly
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
 
@@ -168,6 +169,52 @@ def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, see
         values[~is_filled] *= values[is_filled].std()
     values[0] = 0.0
     return Vectors(values, float(is_filled.sum() / len(indices)) if indices else 0.0)
+
+
+def learn_vectors(rows: Integers, vocabulary_size: int, dimensions: int, *, window: int = 5) -> NDArray[np.float32]:
+    """Word vectors from the texts themselves, where no file of vectors is at hand, float32 [V, D].
+
+    The D largest singular vectors of the positive pointwise mutual information of words that stand near each other
+    [Levy2015]: M = max(0, log p(w, c) / (p(w) p(c))), M = U S V^T, vectors U S^(1/2), scaled to the standard deviation
+    of GloVe's. Words at distance d count 1/d, as in GloVe, and p(c) is proportional to the count to the power 3/4, so
+    that rare words do not win. ``<pad>``, ``<unk>`` and words without a neighbour are zero.
+
+    Args:
+        rows: Word indices of the training texts, [N, L].
+        vocabulary_size: V, with ``<pad>`` and ``<unk>``.
+        dimensions: D; those beyond V - 1 are zero.
+        window: Largest distance of two words.
+
+    Example:
+        >>> rows = np.array([[2, 4, 5], [3, 4, 5], [6, 8, 9], [7, 8, 9]])  # 2 and 3 have the same neighbours
+        >>> vectors = learn_vectors(rows, 10, 4)
+        >>> bool(vectors[2] @ vectors[3] > 0.1), bool(abs(vectors[2] @ vectors[6]) < 1e-6)
+        (True, True)
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.linalg import svds
+
+    size = check_integer("vocabulary_size", vocabulary_size, 3)
+    rank = min(check_integer("dimensions", dimensions, 1), size - 1)
+    counts = coo_array((size, size), dtype=np.float64).tocsr()
+    for distance in range(1, min(window, rows.shape[1] - 1) + 1):
+        left, right = rows[:, :-distance].ravel(), rows[:, distance:].ravel()
+        words = (left > 1) & (right > 1)
+        pairs = np.full(words.sum(), 1 / distance), (left[words], right[words])
+        counts += coo_array(pairs, shape=counts.shape).tocsr()
+    pairs = (counts + counts.T).tocoo()
+    frequency = np.bincount(pairs.row, pairs.data, minlength=size)
+    context = frequency**0.75 / max((frequency**0.75).sum(), 1.0)
+    information = np.maximum(np.log(pairs.data / (frequency[pairs.row] * context[pairs.col])), 0.0)
+    if not information.any():
+        raise ValueError("no words stand together in the texts more often than by chance: vectors cannot be learned")
+    matrix = coo_array((information, (pairs.row, pairs.col)), shape=counts.shape).tocsr()
+    start = np.full(size, size**-0.5)  # svds draws one otherwise
+    left_vectors, values, _ = svds(matrix, k=rank, v0=start)
+    vectors = np.zeros((size, dimensions))
+    vectors[:, :rank] = left_vectors * np.sqrt(values)
+    deviation = np.sqrt((vectors[frequency > 0, :rank] ** 2).mean())  # from 0: the signs of singular vectors are free
+    return (vectors * (GLOVE_DEVIATION / deviation)).astype(np.float32)
 
 
 def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple[bytes, list[bytes]]]:

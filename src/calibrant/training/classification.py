@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
+from calibrant.data import Batch, Batches, Dataset, Pipeline, learn_vectors, read_glove
 from calibrant.models import evaluation_mode, physical_memory
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
 from calibrant.training.forward import forward, inputs_and_target, labels_at
@@ -42,8 +43,12 @@ class Classification(Task):
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
         """The recipe's network, with its word vectors if it has any."""
         text, vectors = recipe.data.text, None
-        if text is not None and text.vectors is not None and sets.vocabulary is not None:
-            vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
+        if text is not None and sets.vocabulary is not None:
+            if text.vectors is not None:
+                vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
+            elif text.learn_vectors:
+                rows = np.stack([sample.input for sample in sets.train])
+                vectors = learn_vectors(rows, len(sets.vocabulary), text.dimensions)
         return make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
 
     def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:

@@ -158,7 +158,7 @@ class Recipe(Settings):
                 if not also["pool"]:  # likewise
                     also.pop("pool")
         text = plain["data"]["text"] or {}
-        for name, default in (("side", "first"), ("unknown", "token")):  # likewise
+        for name, default in (("side", "first"), ("unknown", "token"), ("learn_vectors", False)):  # likewise
             if text.get(name) == default:
                 text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):

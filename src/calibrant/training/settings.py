@@ -80,6 +80,7 @@ class TextSettings(Settings):
         unknown: Words outside the vocabulary are one token, or are dropped.
         min_count: How often a word must occur.
         vectors: A file of word vectors in GloVe's format.
+        learn_vectors: Word vectors from the training texts instead: `calibrant.data.learn_vectors`.
         dimensions: Dimensions of the vectors.
     """
 
@@ -89,7 +90,14 @@ class TextSettings(Settings):
     unknown: Literal["token", "drop"] = "token"
     min_count: Count = 1
     vectors: str | None = None
+    learn_vectors: bool = False
     dimensions: Annotated[Whole, Field(gt=0, le=10**5)] = 100
+
+    @model_validator(mode="after")
+    def _check_vectors(self) -> Self:
+        if self.learn_vectors and self.vectors is not None:
+            raise ValueError("takes vectors or learn_vectors, not both")
+        return self
 
 
 def _check_reader_options(options: dict[str, Any]) -> dict[str, Any]:
