@@ -2,8 +2,9 @@
 
 A claim is one number of each seed, made of the numbers of several methods with that seed, and the side of a bound on
 which it should lie. It holds when the 95% t-interval of the mean over seeds lies on that side, does not hold when it
-lies on the other one, and is within noise otherwise. It is not run below three seeds. A claim that supposes another, as
-"what was lost is regained" supposes a loss, does not apply unless that one holds.
+lies on the other one or when no seed shows any difference, and is within noise otherwise. It is not run below three
+seeds. A claim that supposes another, as "what was lost is regained" supposes a loss, does not apply unless that one
+holds.
 """
 
 from __future__ import annotations
@@ -13,13 +14,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from scipy import stats
+
 from calibrant.experiments import Results
 from calibrant.experiments.tables.cells import parse_column
 from calibrant.experiments.tables.labels import rows_of_label
-from calibrant.experiments.tables.pairs import FEWEST, Paired, pair_values
 
 HOLDS, FAILS, NOISE, NOT_RUN, IDLE = "holds", "does not hold", "within noise", "not run", "does not apply"
 VERDICTS = (HOLDS, FAILS, NOISE, IDLE, NOT_RUN)
+FEWEST = 3  # seeds of a verdict
+LEVEL = 0.05
+#: Of metrics between 0 and 1: what repairs that change nothing differ by, in float32.
+NO_DIFFERENCE = 1e-6
+
+
+class Design(NamedTuple):
+    """What the seeds of a study are.
+
+    Attributes:
+        looks: How often the results were looked at before more seeds were added; they share the level.
+        overlap: Test samples per training sample where both are drawn anew for every seed, so that seeds share samples
+            [Nadeau2003]; 0 where they are not.
+    """
+
+    looks: int = 1
+    overlap: float = 0.0
+
+
+PLAIN = Design()
 
 
 class Term(NamedTuple):
@@ -108,17 +131,46 @@ class Judgement:
 
     claim: Claim
     values: Mapping[int, float]
-    pair: Paired | None
+    design: Design = PLAIN
     supposed: Judgement | None = None
+
+    @property
+    def mean(self) -> float:
+        """Over seeds, less the claim's bound."""
+        return float(np.mean([*self.values.values()])) - self.claim.bound
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean; seeds that share samples are less than independent."""
+        deviation = float(np.std([*self.values.values()], ddof=1))
+        return deviation * math.sqrt(1 / len(self.values) + self.design.overlap)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the mean, less the claim's bound."""
+        reach = float(stats.t.ppf(1 - LEVEL / self.design.looks / 2, len(self.values) - 1)) * self.error
+        return self.mean - reach, self.mean + reach
+
+    @property
+    def p(self) -> float | None:
+        """Of a two-sided t-test of the mean against the bound, for all looks; None without a verdict by numbers."""
+        if self.verdict in (NOT_RUN, IDLE):
+            return None
+        if self.error == 0:
+            return 0.0 if self.mean else 1.0
+        tail = float(stats.t.sf(abs(self.mean) / self.error, len(self.values) - 1))
+        return min(1.0, 2 * tail * self.design.looks)
 
     @property
     def verdict(self) -> str:
         """By the side of the bound on which the interval lies."""
-        if self.pair is None or len(self.values) < FEWEST:
+        if len(self.values) < FEWEST:
             return NOT_RUN
         if self.supposed is not None and self.supposed.verdict != HOLDS:
             return IDLE
-        low, high = self.pair.low, self.pair.high
+        if not self.claim.bound and all(abs(value) < NO_DIFFERENCE for value in self.values.values()):
+            return FAILS
+        low, high = self.interval
         if low <= 0 <= high:
             return NOISE
         return HOLDS if self.claim.sign * low > 0 else FAILS
@@ -126,25 +178,34 @@ class Judgement:
     @property
     def numbers(self) -> str:
         """The mean and its interval, in the claim's own terms."""
-        if self.pair is None or not self.values:
+        if not self.values:
             return "none"
-        mean, low, high = (bound + self.claim.bound for bound in (self.pair.mean, self.pair.low, self.pair.high))
+        limits = self.interval if len(self.values) >= FEWEST else ()
+        mean, *limits = (bound + self.claim.bound for bound in (self.mean, *limits))
         if self.claim.is_ratio:
-            mean, low, high = math.exp(mean), math.exp(low), math.exp(high)
-        shown = f"{mean:.2f} x" if self.claim.is_ratio else f"{mean:+.4f}"
-        if len(self.values) < FEWEST:
-            return f"{shown} so far"
-        limits = f"{low:.2f}, {high:.2f}" if self.claim.is_ratio else f"{low:+.4f}, {high:+.4f}"
-        return f"{shown} [{limits}]"
+            mean, *limits = map(math.exp, (mean, *limits))
+        form = "{:.2f}" if self.claim.is_ratio else "{:+.4f}"
+        shown = form.format(mean) + " x" * self.claim.is_ratio
+        return f"{shown} [{', '.join(map(form.format, limits))}]" if limits else f"{shown} so far"
 
 
-def judge(claims: Sequence[Claim], results: Results) -> list[Judgement]:
+def judge(claims: Sequence[Claim], results: Results, design: Design = PLAIN) -> list[Judgement]:
     """Every claim, by the final runs of the results."""
     finals = results.where(stage="final")
-    return [_judgement(claim, finals) for claim in claims]
+    return [_judgement(claim, finals, design) for claim in claims]
 
 
-def _judgement(claim: Claim, finals: Results) -> Judgement:
-    values = values_by_seed(claim, finals)
-    pair = pair_values(values, dict.fromkeys(values, claim.bound), better="none")
-    return Judgement(claim, values, pair, None if claim.supposes is None else _judgement(claim.supposes, finals))
+def _judgement(claim: Claim, finals: Results, design: Design) -> Judgement:
+    supposed = None if claim.supposes is None else _judgement(claim.supposes, finals, design)
+    return Judgement(claim, values_by_seed(claim, finals), design, supposed)
+
+
+def survives_holm(judgements: Sequence[Judgement]) -> list[bool]:
+    """Of each judgement: whether its side of the bound is known at 5% after Holm's correction for all that have a p."""
+    judged = sorted((judgement.p, index) for index, judgement in enumerate(judgements) if judgement.p is not None)
+    survivors = set()
+    for rank, (p, index) in enumerate(judged):
+        if p * (len(judged) - rank) > LEVEL:
+            break
+        survivors.add(index)
+    return [index in survivors for index in range(len(judgements))]

@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks._trained_claims import Claim, as_accurate, higher, lower, normalised, regained, times_lower
+from benchmarks._trained_claims import (
+    PLAIN,
+    Claim,
+    Design,
+    Term,
+    as_accurate,
+    higher,
+    lower,
+    normalised,
+    regained,
+    times_lower,
+)  # fmt: skip
 from calibrant.experiments import Results, Study, contenders_of
 from calibrant.training import Recipe, load
 
@@ -29,13 +40,14 @@ class TrainedStudy:
         folder: Of the data below ``--data``; empty for data that need no files.
         note: What a reader has to know.
         claims: What is judged.
-        minutes: CPU minutes of one run with one thread, estimated from the time of some steps.
+        minutes: CPU minutes of one run with one thread, about.
         seeds: Reported, unless the command asks for others.
         first: Methods whose seeds are run before any other method.
         tune, keep_held_out: As for `Study`.
         columns: Of the table.
         asks_people: Whether CIFAR-10H, in the folder cifar10h below ``--data``, is a second truth of the test images.
         curves: The set whose risk-coverage curves are drawn; empty for none.
+        design: What its seeds are.
     """
 
     name: str
@@ -51,6 +63,7 @@ class TrainedStudy:
     columns: tuple[str, ...] = SHOWN
     asks_people: bool = False
     curves: str = ""
+    design: Design = PLAIN
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -102,11 +115,10 @@ class Numbers(NamedTuple):
 
 
 def _lr_claims() -> tuple[Claim, ...]:
-    """Of LR's Table 1: the ECE of CE is 8.6 times that of LR on Fashion-MNIST, at equal accuracy."""
+    """Of LR's Table 1."""
     return (
         lower("LR", "Tuned for ECE, LR's ECE is below CE's", LR_ECE, "ce", "ece"),
-        times_lower("LR", "It is more than 4 times lower", LR_ECE, "ce", "ece", 4.0),
-        as_accurate("LR", "It costs at most 0.5 points of accuracy", LR_ECE, "ce"),
+        as_accurate("LR", "Tuned for ECE, LR costs at most 0.5 points of accuracy", LR_ECE, "ce"),
         lower("LR", "Tuned for accuracy, LR's ECE is below CE's", LR_ACCURACY, "ce", "ece"),
         lower("LR", "Tuned for ECE, LR's ECE is below that of LS", LR_ECE, "ls, tuned for ece", "ece"),
     )
@@ -114,16 +126,28 @@ def _lr_claims() -> tuple[Claim, ...]:
 
 def _sc_claims(smoothed: str, at: str = "", where: str = "") -> tuple[Claim, ...]:
     """SC's two findings about label smoothing, on one set of samples."""
+    lost = f"Logit normalisation takes back more than half of what LS lost{where}"
     return (
-        higher("SC", f"LS ranks errors worse than CE{where}: its AURC is higher", smoothed, "ce", f"aurc{at}"),
+        _worse_ranking(smoothed, "ce", f"aurc{at}", where),
         normalised("SC", f"Logit normalisation lowers the AURC of LS{where}", smoothed, at),
-        regained("SC", f"It takes back more than half of what LS lost{where}", smoothed, "ce", at),
+        regained("SC", lost, smoothed, "ce", at),
     )
+
+
+def _worse_ranking(smoothed: str, plain: str, column: str, where: str = "") -> Claim:
+    return higher("SC", f"LS ranks errors worse than CE{where}: its AURC is higher", smoothed, plain, column)
+
+
+def _below_scaled(paper: str, label: str, title: str, scaled: str) -> Claim:
+    """A loss needs no repair to be better calibrated than cross-entropy with one."""
+    terms = Term(label, "ece", 1.0), Term("ce", scaled, -1.0)
+    return Claim(paper, f"{title}'s ECE is below that of CE with temperature scaling", terms, -1)
 
 
 TABLE_NOTE = """\
 Training and test data are merged and drawn anew for every seed, and every seed has its own search on a sixth of its
-training data, as LR does it; the chosen settings are then trained on all of the training data."""
+training data, as LR does it; the chosen settings are then trained on all of the training data. Seeds share samples, so
+their intervals are corrected for that (Nadeau and Bengio 2003). SC's claims are about LS tuned for accuracy."""
 
 DIGITS = TrainedStudy(
     "digits",
@@ -134,6 +158,7 @@ DIGITS = TrainedStudy(
     minutes=0.05,
     seeds=5,
     tune=("accuracy", "ece"),
+    design=Design(overlap=450 / 1347),
 )
 
 BREAST_CANCER = TrainedStudy(
@@ -146,6 +171,7 @@ BREAST_CANCER = TrainedStudy(
     minutes=0.05,
     seeds=5,
     tune=("accuracy", "ece"),
+    design=Design(overlap=171 / 398),
 )
 
 FASHION_MNIST = TrainedStudy(
@@ -154,14 +180,19 @@ FASHION_MNIST = TrainedStudy(
     "fashion-mnist",
     "LR's network, two hidden layers of 1,024, 25 epochs on 10,000 images, others for every seed. One parameter of "
     f"each loss is chosen from LR's seven values on seed {SEARCH_SEED}, by accuracy and by ECE on a sixth of the "
-    "training data. `ecp` is LR's published baseline, whose entropy has the wrong sign. Seeds 3 and 4 were added after "
-    "three had left LR's factor within noise.",
-    (*_lr_claims(), *_sc_claims("ls, tuned for accuracy")),
+    "training data. SC's claims are about LS tuned for accuracy. `ecp` is LR's published baseline, whose entropy has "
+    "the wrong sign; `ce on 85%` is trained without the data that a temperature is fitted on.",
+    (
+        *_lr_claims(),
+        times_lower("LR", "Tuned for ECE, LR's ECE is more than 4 times lower than CE's", LR_ECE, "ce", "ece", 4.0),
+        *_sc_claims("ls, tuned for accuracy"),
+    ),
     minutes=1.0,
     seeds=5,
     first=("ce", "lr"),
     tune=("accuracy", "ece"),
     keep_held_out=True,
+    design=Design(looks=2),
 )
 
 FASHION_MNIST_CNN = TrainedStudy(
@@ -173,23 +204,24 @@ FASHION_MNIST_CNN = TrainedStudy(
     "Losses have the values of their papers, and margins are 6.",
     (
         lower("LR", "LR's ECE is below CE's", "lr", "ce", "ece"),
-        times_lower("LR", "It is more than 4 times lower", "lr", "ce", "ece", 4.0),
-        as_accurate("LR", "It costs at most 0.5 points of accuracy", "lr", "ce"),
+        as_accurate("LR", "LR costs at most 0.5 points of accuracy", "lr", "ce"),
         *_sc_claims("ls"),
         *_sc_claims("ls, alpha=0.2", where=" (alpha = 0.2)"),
         *(
             lower("ACLS", f"{title}'s ECE is below CE's", name, "ce", "ece")
-            for name, title in {
-                "mbls": "MbLS", "acls": "ACLS", "ecp": "CP", "focal": "Focal", "flsd": "FLSD", "mmce": "MMCE",
-                "mdca": "MDCA", "cpc": "CPC", "crl": "CRL",
+            for name, title in {  # those that are below CE in every column of ACLS Table 3
+                "ls": "LS", "mbls": "MbLS", "acls": "ACLS", "focal": "Focal loss", "flsd": "FLSD", "cpc": "CPC",
+                "crl": "CRL",
             }.items()
         ),
         lower("ACLS", "ACLS's ECE is below that of MbLS", "acls", "mbls", "ece"),
         lower("ACLS", "ACLS's ECE is below that of LS", "acls", "ls", "ece"),
+        _below_scaled("ACLS", "acls", "ACLS", "ece + temperature"),
         lower("CRL", "CRL's AURC is below CE's", "crl", "ce", "aurc"),
     ),
     minutes=1.5,
     first=("ce", "ls", "lr"),
+    columns=("accuracy", "nll", "ece", "ece + temperature", *SHOWN[3:]),
 )  # fmt: skip
 
 CIFAR10 = TrainedStudy(
@@ -220,19 +252,26 @@ CONTEXT = "mean_confidence@context"
 
 
 def _als_claims() -> tuple[Claim, ...]:
-    """Of ALS's Tables 1 and 2: confidence on images whose objects are covered falls to a tenth."""
+    """Of ALS's Tables 1 and 2, and SC's where label smoothing is trained too."""
     return (
         lower("ALS", "Without objects, ALS is less confident than hard labels", "als, beta=1", "hard", CONTEXT),
-        times_lower("ALS", "It is more than 10 times less confident", "als, beta=1", "hard", CONTEXT, 10.0),
         lower("ALS", "Without objects, ALS is less confident than LS", "als, beta=1", "ls", CONTEXT),
-        lower("ALS", "Trained with context, it is less confident still", "als + context", "als, beta=1", CONTEXT),
-        times_lower("ALS", "That is more than 10 times less than hard labels", "als + context", "hard", CONTEXT, 10.0),
+        lower("ALS", "Without objects, ALS + context is less confident than ALS", "als + context", "als, beta=1",
+              CONTEXT),
         as_accurate("ALS", "ALS costs at most 1 point of accuracy", "als, beta=1", "hard", 0.01),
-        lower("ALS", "Its errors are less confident than hard labels'", "als, beta=1", "hard", "overconfidence"),
-    )
+        lower("ALS", "The errors of ALS are less confident than those of hard labels", "als, beta=1", "hard",
+              "overconfidence"),
+        _worse_ranking("ls", "hard", "aurc"),
+    )  # fmt: skip
 
 
-ALS_COLUMNS = ("accuracy", "ece", "aurc", "overconfidence", "underconfidence", "accuracy@context", CONTEXT)
+def _tenfold(label: str, title: str) -> Claim:
+    """Of ALS's Table 1: confidence on images whose objects are covered falls to less than a tenth."""
+    words = f"Without objects, {title} is more than 10 times less confident than hard labels"
+    return times_lower("ALS", words, label, "hard", CONTEXT, 10.0)
+
+
+ALS_COLUMNS = ("accuracy", "ece", "aurc", "overconfidence", "underconfidence", CONTEXT)
 ALS_FIRST = ("hard", "als, beta=1", "als + context", "ls")
 
 SCENES = TrainedStudy(
@@ -240,7 +279,8 @@ SCENES = TrainedStudy(
     "small/scenes",
     "",
     "Drawn scenes, no files. `context` are the test images with every object covered. Another network and another "
-    "length of training on the same scenes are in [What the papers found, on scenes](scenes.md).",
+    "length of training on the same scenes are in [What the papers found, on scenes](scenes.md). ALS's factor of 10 is "
+    "not judged: with 16 classes the confidence is at least 6.25%.",
     _als_claims(),
     minutes=1.5,
     first=ALS_FIRST,
@@ -253,8 +293,8 @@ TINY_IMAGENET = TrainedStudy(
     "tiny-imagenet",
     "50 classes of Tiny-ImageNet with their boxes, crops of 32 pixels, 12 epochs. `context` are the test images with "
     "every object covered.",
-    _als_claims(),
-    minutes=4.0,
+    (*_als_claims(), _tenfold("als, beta=1", "ALS"), _tenfold("als + context", "ALS + context")),
+    minutes=10.0,
     first=ALS_FIRST,
     columns=ALS_COLUMNS,
 )
@@ -270,7 +310,8 @@ NEWSGROUPS = TrainedStudy(
         lower("MbLS", "MbLS's ECE is below CE's", "mbls", "ce", "ece"),
         lower("MbLS", "MbLS's ECE is below that of LS", "mbls", "ls", "ece"),
         lower("MbLS", "MbLS's ECE is below that of focal loss", "mbls", "focal", "ece"),
-        as_accurate("MbLS", "It costs at most 0.5 points of accuracy", "mbls", "ce"),
+        as_accurate("MbLS", "MbLS costs at most 0.5 points of accuracy", "mbls", "ce"),
+        _below_scaled("MbLS", "mbls", "MbLS", "ece + temperature-mbls"),
         *_sc_claims("ls"),
     ),
     minutes=2.5,
@@ -283,8 +324,7 @@ PACS = TrainedStudy(
     "pacs",
     "small/pacs_photo_to_sketch",
     "pacs",
-    "Trained on photographs; tested on other photographs, on sketches, and on both pooled. Seven seeds were added "
-    "after three had left every claim within noise.",
+    "Trained on photographs; tested on other photographs, on sketches, and on both pooled.",
     tuple(
         claim
         for at, where in (("", " on photographs"), ("@sketch", " on sketches"), ("@pooled", " on both pooled"))
@@ -293,10 +333,11 @@ PACS = TrainedStudy(
     minutes=0.7,
     seeds=10,
     columns=(
-        "accuracy", "ece", "aurc", "aurc + logit-norm", "accuracy@sketch", "ece@sketch", "aurc@sketch", "aurc@pooled",
-        "aurc@pooled + logit-norm",
+        "accuracy", "ece", "aurc", "aurc + logit-norm", "accuracy@sketch", "ece@sketch", "aurc@sketch",
+        "aurc@sketch + logit-norm", "aurc@pooled", "aurc@pooled + logit-norm",
     ),
     curves="pooled",
+    design=Design(looks=2),
 )  # fmt: skip
 
 STUDIES = {

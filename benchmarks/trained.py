@@ -4,6 +4,7 @@
     ./dev bench trained digits pacs --data DIR           some of them
     ./dev bench trained digits --seeds 10                more seeds of a study that needs no files
     ./dev bench trained digits --again                   train again what benchmarks/trained has numbers of
+    ./dev bench trained digits --again --methods ce      the same for one method
     ./dev bench trained --page                           write docs/trained.md and docs/recipes.md, and train nothing
 
 DIR holds fashion-mnist, cifar-10, cifar10h, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it.
@@ -75,17 +76,18 @@ def data_of(study: TrainedStudy, data: Path | None, runs: Path) -> str | None:
 
 def run(
     study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine, records: Path = record.FOLDER,
-    *, again: bool = False,
+    *, methods: Sequence[str] = (), again: bool = False,
 ) -> None:  # fmt: skip
-    """Do what is missing of a study: the methods that most claims need first.
+    """Do what is missing of a study, or of some of its methods: those that most claims need first.
 
     Methods with a record of every seed are trained only ``again``.
     """
     votes = people.read_votes(Path(where).parent) if study.asks_people else None
     missing = list(study.plan(1).methods) if again else record.unfinished(study, record.read(study, records), seeds)
+    missing = [label for label in missing if not methods or label in methods]
     first = tuple(label for label in study.first if label in missing)
-    for methods in filter(None, (first, tuple(missing))):
-        plan = study.plan(seeds, methods)
+    for labels in filter(None, (first, tuple(missing))):
+        plan = study.plan(seeds, labels)
         try:
             comparison = compare(plan, folder, data=where or None, engine=engine, progress=_tell)
         finally:  # also what was done before an interruption
@@ -165,7 +167,8 @@ def main() -> None:
     )
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; all if left out")
     parser.add_argument("--data", type=Path, help="the folder with a folder for each data set")
-    parser.add_argument("--seeds", type=int, help="how many; 3, and 5 where nothing has to be downloaded, if left out")
+    parser.add_argument("--seeds", type=int, help="how many; as planned for each study if left out")
+    parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="of one study; all if left out")
     parser.add_argument("--jobs", type=int, help="runs at a time; one per core if left out")
     parser.add_argument("--runs", type=Path, default=FOLDER, help=f"where the runs lie; {FOLDER} if left out")
     parser.add_argument("--again", action="store_true", help="train also what benchmarks/trained has numbers of")
@@ -175,6 +178,10 @@ def main() -> None:
         parser.error(f"unknown study {unknown[0]!r}; the studies are {', '.join(STUDIES)}")
     if args.seeds is not None and not 1 <= args.seeds <= SEARCH_SEED:
         parser.error(f"--seeds takes 1 to {SEARCH_SEED}, got {args.seeds}")
+    if args.methods:
+        known = [] if len(args.studies) != 1 else list(STUDIES[args.studies[0]].plan(1).methods)
+        if unknown := [name for name in args.methods if name not in known]:
+            parser.error(f"--methods takes methods of one study ({', '.join(known)}), got {unknown[0]!r}")
     if args.page:
         write_page(args.seeds)
         return
@@ -187,7 +194,8 @@ def main() -> None:
             say(f"{name} is passed over: {args.data} lacks {' or '.join(study.folders)}")
             continue
         engine = Local(args.jobs, threads=1)
-        run(study, where, args.runs / name, args.seeds or study.seeds, engine, again=args.again)
+        seeds = args.seeds or study.seeds
+        run(study, where, args.runs / name, seeds, engine, methods=args.methods, again=args.again)
 
 
 def write_page(seeds: int | None) -> None:

@@ -11,7 +11,18 @@ from benchmarks import _trained_curves as curves
 from benchmarks import _trained_people as people
 from benchmarks import _trained_record as record
 from benchmarks import trained
-from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
+from benchmarks._trained_claims import (
+    NOT_RUN,
+    Design,
+    as_accurate,
+    higher,
+    judge,
+    lower,
+    normalised,
+    regained,
+    survives_holm,
+    times_lower,
+)
 from benchmarks._trained_page import ELSEWHERE, has_curves, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant import Predictions
@@ -48,6 +59,37 @@ def test_verdicts_by_hand():
     clear = results_of(a__nll=(10.0, 11.0, 12.0), b__nll=(0.0, 0.0, 0.0))
     assert verdict_of(higher("", "", "a", "b", "nll"), clear) == "holds"
     assert verdict_of(lower("", "", "a", "b", "nll"), clear) == "does not hold"
+
+
+def test_seeds_that_share_samples_and_looks_widen_the_interval():
+    """Differences 10, 11, 12: deviation 1. By tables t(0.975; 2) is 4.302653 and t(0.9875; 2) is 6.205347."""
+    results = results_of(a__nll=(10.0, 11.0, 12.0), b__nll=(0.0, 0.0, 0.0))
+    claim = higher("", "", "a", "b", "nll")
+    reach = 4.302653 * math.sqrt(1 / 3 + 0.5)
+    shared = judge([claim], results, Design(overlap=0.5))[0]
+    assert shared.numbers == f"+11.0000 [{11 - reach:+.4f}, {11 + reach:+.4f}]"
+    reach = 6.205347 / math.sqrt(3)
+    twice = judge([claim], results, Design(looks=2))[0]
+    assert twice.numbers == f"+11.0000 [{11 - reach:+.4f}, {11 + reach:+.4f}]"
+    once = judge([claim], results)[0]
+    statistic = 11 * math.sqrt(3)
+    assert once.p == pytest.approx(1 - statistic / math.sqrt(2 + statistic**2))  # the t distribution with 2 degrees
+    assert twice.p == pytest.approx(2 * once.p)
+
+
+def test_a_repair_that_changes_nothing_does_not_lower():
+    results = results_of(ls__aurc=(0.06, 0.05, 0.04), ls__aurc_norm=(0.06 + 2e-7, 0.05, 0.04 - 1e-7))
+    assert verdict_of(normalised("", "", "ls"), results) == "does not hold"
+
+
+def test_holm_by_hand():
+    """0.01 x 3 and 0.02 x 2 are below 0.05, 0.06 is not; of 0.02, 0.03, 0.04 not even the smallest: 0.02 x 3."""
+
+    class Judged(NamedTuple):
+        p: float | None
+
+    assert survives_holm([Judged(0.06), Judged(0.01), Judged(None), Judged(0.02)]) == [False, True, False, True]
+    assert not any(survives_holm([Judged(0.02), Judged(0.03), Judged(0.04)]))
 
 
 def test_two_seeds_and_missing_methods_are_not_run():
@@ -161,7 +203,7 @@ def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     assert 0 < numbers.chance < 0.1
     text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers})
     assert "| lr | alpha = 0.05 | 1 |" in text
-    assert "so far | 1 | not run |" in text
+    assert "so far | 1 |  | not run |  |" in text
     assert set(results.column("seed")) == {0}
     assert set(results.column("method")) == {"ce", "lr"}
     assert set(results.column("stage")) == {"final"}
@@ -313,6 +355,8 @@ def test_data_that_are_not_at_hand(tmp_path):
         (["tides"], "unknown study 'tides'"),
         (["pacs"], "needs --data DIR with a folder pacs"),
         (["--seeds", "0"], "takes 1 to"),
+        (["digits", "--methods", "tides"], "methods of one study (ce, ls, ecp, focal, lr), got 'tides'"),
+        (["--methods", "ce"], "--methods takes methods of one study"),
     ],
 )
 def test_bad_arguments_end_with_2(arguments, words, monkeypatch, capsys):
