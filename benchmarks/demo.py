@@ -38,7 +38,7 @@ CLAIMS = {
     "The ONNX graph decides as network and policy do": lambda story: story["exported"] == 1,
 }
 COLUMNS = {
-    "claims": "claims", "right": "is right", "ece": "ECE", "ece_repaired": "ECE repaired", "answered": "answers",
+    "claims": "mean confidence", "right": "is right", "ece": "ECE", "ece_repaired": "ECE repaired", "answered": "answers",
     "wrong": "wrong answers", "all_wrong": "wrong if it answered all",
 }  # fmt: skip
 

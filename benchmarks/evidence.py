@@ -31,7 +31,7 @@ from benchmarks._evidence_rows import CHECKED_FILES, differing_rows
 from benchmarks._harness import say
 from calibrant._files import written_aside
 
-RESULTS = Path("benchmarks/results/evidence.json")
+RESULTS = Path("benchmarks/evidence.json")
 PAGE = Path("docs/evidence.md")
 FIGURES = Path("docs/evidence")
 WHOLE: dict[str, Callable[[Path, int], dict[str, Any]]] = {
