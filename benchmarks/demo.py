@@ -38,8 +38,8 @@ CLAIMS = {
     "The ONNX graph decides as network and policy do": lambda story: story["exported"] == 1,
 }
 COLUMNS = {
-    "claims": "mean confidence", "right": "is right", "ece": "ECE", "ece_repaired": "ECE repaired", "answered": "answers",
-    "wrong": "wrong answers", "all_wrong": "wrong if it answered all",
+    "claims": "mean confidence", "right": "is right", "ece": "ECE", "ece_repaired": "ECE repaired",
+    "answered": "answers", "wrong": "wrong answers", "all_wrong": "wrong if it answered all",
 }  # fmt: skip
 
 
