@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._validation import check_choice
-from calibrant.losses.registry import COMMON, Method
-from calibrant.losses.target import (
+from calibrant.losses.numerics import (
     Target,
     can_read_values,
     check_all_finite,
@@ -33,6 +32,7 @@ from calibrant.losses.target import (
     is_transforming,
     type_words,
 )
+from calibrant.losses.registry import COMMON, Method
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
@@ -119,7 +119,7 @@ class Loss(nn.Module):
         """A value per position times the weight of its label, for class labels."""
         return value if self.weight is None else value * self.weight.to(value.dtype)[t.labels]
 
-    def _evaluate(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> Tensor:
+    def _evaluate(self, logits: Tensor, target: Tensor, **extra: Any) -> Tensor:
         z, t = self._prepare(logits, target, **extra)
         with _full_precision(z):
             loss = self._by_closed_form(z, t)
@@ -130,7 +130,7 @@ class Loss(nn.Module):
                     loss = loss + self._reduce(terms.regulariser, z, t, weighted=self.weighted_regulariser)
         return loss.squeeze(0) if logits.dim() == 1 and self.reduction == "none" else loss
 
-    def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> dict[str, Tensor]:
+    def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Any) -> dict[str, Tensor]:
         z, t = self._prepare(logits, target, **extra)
         with _full_precision(z):
             terms = self.formula(z, t)
@@ -183,9 +183,7 @@ class Loss(nn.Module):
             return value.sum() / torch.where(mass > 0, mass, 1.0)
         return value.sum() / t.size(z)
 
-    def _prepare(
-        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
-    ) -> tuple[Tensor, Target]:
+    def _prepare(self, logits: Tensor, target: Tensor, ids: Tensor | None = None) -> tuple[Tensor, Target]:
         """Check a call; return ``[N, C, ...]`` logits of at least float32 and a `Target`."""
         name = type(self).__name__
         if not torch.is_tensor(logits) or not logits.is_floating_point():
@@ -205,7 +203,7 @@ class Loss(nn.Module):
         t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
         if visible:
             check_all_finite(name, "logits", z)
-        return z, t if alpha is None else t._replace(alpha=alpha)
+        return z, t
 
     def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__

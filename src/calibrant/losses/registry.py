@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Method:
     summary: str
     use: str
     avoid: str
-    hyper: Mapping[str, str]
-    search: Mapping[str, Sequence[float]]
-    soft: bool
-    per_sample: bool
-    cost: str
+    hyper: Mapping[str, str] = field(default_factory=dict)
+    search: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    soft: bool = True
+    per_sample: bool = True
+    cost: str = "N C"
 
     def defaults(self) -> dict[str, Any]:
         """The method's own parameters and their defaults (those every loss has are left out)."""
@@ -58,26 +58,11 @@ METHODS: dict[str, Method] = {}
 _L = TypeVar("_L", bound="type[Loss]")
 
 
-def register(
-    name: str,
-    title: str,
-    *,
-    paper: str,
-    equation: str,
-    summary: str,
-    use: str,
-    avoid: str,
-    hyper: Mapping[str, str] | None = None,
-    search: Mapping[str, Sequence[float]] | None = None,
-    soft: bool = True,
-    per_sample: bool = True,
-    cost: str = "N C",
-) -> Callable[[_L], _L]:
-    """Class decorator: registers a loss under a short name."""
+def register(name: str, title: str, **facts: Any) -> Callable[[_L], _L]:
+    """Class decorator: registers a loss under a short name, with the other facts of `Method` by keyword."""
 
     def enter(loss: _L) -> _L:
-        facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost)
-        method = Method(name, title, loss, *facts)
+        method = Method(name, title, loss, **facts)
         unexplained = set(method.defaults()) - set(method.hyper)
         if name in METHODS or unexplained:
             raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")

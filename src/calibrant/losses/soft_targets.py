@@ -21,9 +21,8 @@ from torch import Tensor
 from calibrant._validation import check_flag
 from calibrant.losses.base import Terms
 from calibrant.losses.cross_entropy import CrossEntropy
-from calibrant.losses.numerics import nll
+from calibrant.losses.numerics import Target, nll
 from calibrant.losses.registry import register
-from calibrant.losses.target import Target
 
 
 @register(
