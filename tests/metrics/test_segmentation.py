@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from calibrant import metrics as M
-from calibrant.metrics import logits
+from calibrant.metrics import proper
 from tests.helpers.metric_data import close, images
 from tests.reference import metrics as R
 
 
 @pytest.mark.parametrize("entries", [1 << 20, 40])
 def test_mean_iou(entries, monkeypatch):
-    monkeypatch.setattr(logits, "ENTRIES", entries)
+    monkeypatch.setattr(proper, "ENTRIES", entries)
     for seed in range(5):
         z, y = images(seed)
         if seed == 1:

@@ -2,9 +2,9 @@
 
 ==================  ====================================================================================================
 `catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
-`calibration`       ECE, AECE, MCE, class-wise ECE and reliability; `smooth` has the smooth ECE
+`calibration`       ECE, AECE, MCE, smooth ECE and reliability
 `confidence`        accuracy, mean confidence, over- and underconfidence
-`proper`            NLL and Brier score, of `logits` that are checked and cut into blocks
+`proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
 `segmentation`      mean IoU, and pixels drawn from images
 `sketch`            all of these in one pass, in memory that does not grow
@@ -29,7 +29,7 @@ from calibrant.metrics.bootstrap.intervals import (
     z_value,
 )
 from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
-from calibrant.metrics.calibration import Reliability, aece, bin_edges, classwise_ece, ece, mce, reliability
+from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability, smooth_ece
 from calibrant.metrics.catalogue import (
     BINS,
     COMPARED,
@@ -56,8 +56,7 @@ from calibrant.metrics.confidence import (
     overconfidence,
     underconfidence,
 )
-from calibrant.metrics.logits import check_labels
-from calibrant.metrics.proper import brier, nll, top_label
+from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
 from calibrant.metrics.segmentation import mean_iou, pixels
 from calibrant.metrics.selective import (
     RiskCoverage,
@@ -83,7 +82,6 @@ from calibrant.metrics.sketch.kernel import (
 )
 from calibrant.metrics.sketch.sketch import STATE, ConfidenceSketch
 from calibrant.metrics.sketch.summary import Approximate, Summary
-from calibrant.metrics.smooth import smooth_ece
 from calibrant.metrics.ties import group_by_score, smallest_count
 
 __all__ = [

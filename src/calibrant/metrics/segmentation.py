@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, as_kind_of
 from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
-from calibrant.metrics.logits import as_scored, label_array
+from calibrant.metrics.proper import as_scored, label_array
 
 
 @overload

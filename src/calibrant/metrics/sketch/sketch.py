@@ -22,7 +22,7 @@ from calibrant._arrays import (
     row_slices,
 )
 from calibrant._validation import Bools, Ints, check_choice, check_correct
-from calibrant.metrics.logits import check_labels
+from calibrant.metrics.proper import check_labels
 from calibrant.metrics.sketch import file
 from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
 from calibrant.metrics.sketch.kernel import (
