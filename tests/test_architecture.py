@@ -256,7 +256,6 @@ TESTED_ELSEWHERE = {
     "cli/contact_sheet.py": "tests/cli/test_data.py: a part of the command",
     "cli/options.py": "tests/cli/test_arguments.py: over all commands",
     "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
-    "metrics/bootstrap/replicates.py": "tests/metrics/test_intervals.py: replicates are seen in intervals",
     "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
     "posthoc/_compiled.py": "tests/posthoc/test_temperature.py and test_logit_norm.py: both ways give the same",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",

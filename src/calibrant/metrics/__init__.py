@@ -6,29 +6,23 @@
 `confidence`        accuracy, mean confidence, over- and underconfidence
 `proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
-`segmentation`      mean IoU, and pixels drawn from images
+`segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
 `sketch`            all of these in one pass, in memory that does not grow
-`bootstrap`         intervals: of samples, of images, of paired differences
+`bootstrap`         replicates and their intervals; `confidence_intervals` of a sketch and of paired differences
 ==================  ====================================================================================================
 """
 
 from calibrant._arrays import Doubles
-from calibrant.metrics.bootstrap.intervals import (
+from calibrant.metrics.bootstrap import (
     NEAREST,
-    ClassOverlaps,
-    Clusters,
     Interval,
     bootstrap_interval,
     check_level,
-    ece_by_chance,
-    interval_at,
-    intervals,
     mean_interval,
     normal_interval,
     wilson,
     z_value,
 )
-from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability, smooth_ece
 from calibrant.metrics.catalogue import (
     BINS,
@@ -56,8 +50,16 @@ from calibrant.metrics.confidence import (
     overconfidence,
     underconfidence,
 )
+from calibrant.metrics.confidence_intervals import (
+    AurcChanges,
+    Judged,
+    ece_by_chance,
+    interval_at,
+    intervals,
+    paired_differences,
+)
 from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
-from calibrant.metrics.segmentation import mean_iou, pixels
+from calibrant.metrics.segmentation import ClassOverlaps, Clusters, mean_iou, pixels
 from calibrant.metrics.selective import (
     RiskCoverage,
     augrc,
