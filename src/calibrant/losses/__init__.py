@@ -13,9 +13,8 @@ Example:
 from calibrant._imports import needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Method, Terms, describe, get, names, register
 from calibrant.losses.numerics import Target, nll, type_words
-from calibrant.losses.registry import Method, describe, get, names, register
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal

@@ -43,10 +43,9 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Terms
+from calibrant.losses.base import Terms, register
 from calibrant.losses.crl import RankingLoss, out_of_order
 from calibrant.losses.numerics import Target, cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
-from calibrant.losses.registry import register
 
 
 @register(

@@ -53,7 +53,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._validation import check_choice, check_integer, check_number
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import (
     MOST_SAMPLES,
     Target,
@@ -65,7 +65,6 @@ from calibrant.losses.numerics import (
     set_at,
     softmax,
 )
-from calibrant.losses.registry import register
 
 #: Entry of a sample that was never recorded; checkpoints hold finite numbers only, so it cannot be NaN.
 NEVER = -1.0

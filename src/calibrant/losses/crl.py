@@ -41,7 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import (
     MOST_SAMPLES,
     Softmax,
@@ -55,7 +55,6 @@ from calibrant.losses.numerics import (
     softmax,
     subtract_at,
 )
-from calibrant.losses.registry import register
 
 
 class CorrectnessHistory(nn.Module):

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, can_read_values, cross_entropy, per_class, softmax, subtract_at
-from calibrant.losses.registry import register
 
 
 @register(

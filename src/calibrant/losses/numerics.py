@@ -109,6 +109,41 @@ def check_distributions(name: str, soft: Tensor) -> None:
     raise ValueError(f"{takes}, got a sum of {total:g} at position {position}{hint}")
 
 
+def soft_target(name: str, z: Tensor, y: Tensor) -> Target:
+    """Check the soft targets of a loss called ``name`` for logits ``[N, C, ...]``."""
+    if y.shape != z.shape:
+        raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
+    if can_read_values(z):
+        check_distributions(name, y)
+    return Target(None, soft=y.to(z.dtype))
+
+
+def hard_target(name: str, z: Tensor, y: Tensor, ignore_index: int) -> Target:
+    """Check the class labels of a loss called ``name`` for logits ``[N, C, ...]``."""
+    expected = [z.shape[0], *z.shape[2:]]
+    if list(y.shape) != expected:
+        has_classes_last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
+        turned = f"logits.transpose(1, {z.dim() - 1})" if z.dim() == 3 else "logits.movedim(-1, 1)"
+        hint = f": the classes must be in dimension 1, pass {turned}" if has_classes_last else ""
+        raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}{hint}")
+    y = y.long()
+    if not can_read_values(z):
+        valid = y != ignore_index
+        return Target(torch.where(valid, y, 0), valid=valid)
+    low, high = (int(v) for v in torch.aminmax(y))
+    if low >= 0 and high < z.shape[1] and not low <= ignore_index <= high:
+        return Target(y)
+    valid = y != ignore_index
+    labels = torch.where(valid, y, 0)
+    bad = (labels < 0) | (labels >= z.shape[1])
+    if bad.any():
+        raise ValueError(
+            f"{name} takes labels from 0 to {z.shape[1] - 1} or ignore_index={ignore_index}, "
+            f"got {int(labels[bad][0])} at position {bad.nonzero()[0].tolist()}"
+        )
+    return Target(labels, valid=valid)
+
+
 def check_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
     """Ids as whole numbers from 0, one per position of ``like`` (a single one for unbatched logits)."""
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
