@@ -256,7 +256,7 @@ TESTED_ELSEWHERE = {
     "cli/contact_sheet.py": "tests/cli/test_data.py: a part of the command",
     "cli/options.py": "tests/cli/test_arguments.py: over all commands",
     "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
-    "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
+    "metrics/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
     "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",

@@ -7,7 +7,9 @@
 `proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
 `segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
-`sketch`            all of these in one pass, in memory that does not grow
+`sketch`            all of these in one pass, in memory that does not grow: counts over the cells of `grid`
+`kernel`            what each row contributes to any metric, in NumPy; `compiled` has the same for many rows
+`summary`           every metric of a sketch, with a bound; `exact_summary` where the samples are kept
 `bootstrap`         replicates and their intervals; `confidence_intervals` of a sketch and of paired differences
 ==================  ====================================================================================================
 """
@@ -58,6 +60,18 @@ from calibrant.metrics.confidence_intervals import (
     intervals,
     paired_differences,
 )
+from calibrant.metrics.exact_summary import Confidences
+from calibrant.metrics.grid import BASE, base_bins, cells_of_confidence
+from calibrant.metrics.kernel import (
+    BLOCK,
+    SATURATED,
+    Reduced,
+    TopLabel,
+    compiled_passes,
+    finish_rows,
+    is_large,
+    top_label_blocks,
+)
 from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
 from calibrant.metrics.segmentation import ClassOverlaps, Clusters, mean_iou, pixels
 from calibrant.metrics.selective import (
@@ -70,20 +84,8 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.sketch.exact import Confidences
-from calibrant.metrics.sketch.grid import BASE, base_bins, cells_of_confidence
-from calibrant.metrics.sketch.kernel import (
-    BLOCK,
-    SATURATED,
-    Reduced,
-    TopLabel,
-    compiled_passes,
-    finish_rows,
-    is_large,
-    top_label_blocks,
-)
-from calibrant.metrics.sketch.sketch import STATE, ConfidenceSketch
-from calibrant.metrics.sketch.summary import Approximate, Summary
+from calibrant.metrics.sketch import STATE, ConfidenceSketch
+from calibrant.metrics.summary import Approximate, Summary
 from calibrant.metrics.ties import group_by_score, smallest_count
 
 __all__ = [

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from calibrant._arrays import Doubles
 from calibrant._validation import LARGEST_SEED, Ints, check_integer
 from calibrant.metrics.catalogue import COVERAGES, ECE_BINS, MEASURED, RISKS, describe
-from calibrant.metrics.sketch.grid import BASE
-from calibrant.metrics.sketch.summary import Summary
+from calibrant.metrics.grid import BASE
+from calibrant.metrics.summary import Summary
 
 FEWEST = 10  # samples, below which no bootstrap is tried
 NEAREST = 1e-9  # to 0 or 1 of a confidence level, or of a risk that is asked for

@@ -36,7 +36,7 @@ from calibrant.metrics.bootstrap import (
 from calibrant.metrics.calibration import Reliability, ece, reliability
 from calibrant.metrics.catalogue import BINS, MEASURED, describe, split_name
 from calibrant.metrics.selective import augrc, aurc
-from calibrant.metrics.sketch.summary import Summary
+from calibrant.metrics.summary import Summary
 
 FEWEST_BY_CHANCE = 250  # draws of a perfectly calibrated model
 FINE, RANKS = 60, 64  # bins and groups of a paired comparison

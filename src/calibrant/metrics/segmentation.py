@@ -20,10 +20,10 @@ import numpy.typing as npt
 from calibrant._arrays import ArrayLike, Doubles, as_kind_of
 from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
 from calibrant.metrics.bootstrap import BATCH, FEWEST, Interval, bin_values, bootstrap_interval, point_values
+from calibrant.metrics.grid import BASE
+from calibrant.metrics.kernel import TopLabel
 from calibrant.metrics.proper import as_scored, label_array
-from calibrant.metrics.sketch.grid import BASE
-from calibrant.metrics.sketch.kernel import TopLabel
-from calibrant.metrics.sketch.summary import Summary
+from calibrant.metrics.summary import Summary
 
 MOST_IMAGES = 256  # with a table of their own
 
