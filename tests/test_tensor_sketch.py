@@ -8,8 +8,7 @@ import torch
 import torch.distributed
 
 from calibrant._tensor_sketch import count_tensors, reduce_on_device, sum_over_processes
-from calibrant.metrics import ConfidenceSketch
-from calibrant.metrics.sketch import kernel
+from calibrant.metrics import ConfidenceSketch, kernel
 from tests.helpers.processes import finish, start
 
 

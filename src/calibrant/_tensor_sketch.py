@@ -40,7 +40,7 @@ def count_tensors(sketch: ConfidenceSketch, logits: Tensor, labels: Tensor) -> N
         reduced = reduce_on_device(rows, truth, sketch.kind)
         row_labels = truth.cpu().numpy()
         finished = finish_rows(reduced, row_labels, sketch.kind, precision)
-        sketch.observe(TopLabel.of(reduced, finished, row_labels, precision))
+        sketch.observe(TopLabel(*finished, row_labels, reduced.predicted, reduced.top, precision))
 
 
 def sum_over_processes(sketch: ConfidenceSketch, device: torch.device | str) -> ConfidenceSketch:
@@ -59,7 +59,7 @@ def sum_over_processes(sketch: ConfidenceSketch, device: torch.device | str) -> 
 
 
 def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
-    """`calibrant.metrics.sketch.kernel.reduce_rows` on the device of the logits; only its columns leave it."""
+    """`calibrant.metrics.kernel.reduce_rows` on the device of the logits; only its columns leave it."""
     if not bool(torch.isfinite(z).all()):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
     z = z if z.dtype in (torch.float32, torch.float64) else z.float()

@@ -110,16 +110,13 @@ class ConfidenceSketch(Metric):
 
     def sketch(self) -> PlainSketch:
         """What this process has seen, as a plain sketch, which can be saved and added to others."""
-        sketch = self._empty_sketch()
-        for name in STATE:
-            setattr(sketch, name, getattr(self, name).detach().cpu().numpy().copy())
-        return sketch
+        return self._shared_sketch() + self._empty_sketch()  # a sum has memory of its own
 
     def _shared_sketch(self) -> PlainSketch:
-        """A plain sketch in the memory of this one's state, which is on the CPU: what it counts is counted here."""
+        """A plain sketch in the memory of this one's state, if that is on the CPU: what it counts is counted here."""
         sketch = self._empty_sketch()
         for name in STATE:
-            setattr(sketch, name, getattr(self, name).detach().numpy())
+            setattr(sketch, name, getattr(self, name).detach().cpu().numpy())
         return sketch
 
     def _empty_sketch(self) -> PlainSketch:

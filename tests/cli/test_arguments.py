@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.metrics import Judged, ece, intervals, paired_differences
-from calibrant.metrics.sketch.sketch import ConfidenceSketch
+from calibrant.metrics import ConfidenceSketch, Judged, ece, intervals, paired_differences
 from calibrant.posthoc import HistogramBinning, TemperatureScaling
 
 LONG = "9" * 5000

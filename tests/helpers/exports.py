@@ -11,7 +11,7 @@ import torch
 import calibrant
 import calibrant.posthoc
 from calibrant.export.graph import OUTPUTS
-from calibrant.metrics.bootstrap.intervals import Interval
+from calibrant.metrics import Interval
 from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
 from calibrant.selective import Policy
 from calibrant.selective.scores import Score

@@ -1,19 +1,18 @@
 """The exact calibration metrics against the slow ones of tests/reference, values worked by hand, and limit cases."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
 
 from calibrant import metrics as M
-from calibrant.metrics import calibration, smooth
-from tests.helpers.metric_data import CASES, LOGITS, close
+from calibrant.metrics import calibration
+from tests.helpers.metric_data import CASES, close, judged
 from tests.reference import metrics as R
 
 case = pytest.mark.parametrize("data", CASES.values(), ids=CASES.keys())
-
-scored = pytest.mark.parametrize("data", LOGITS.values(), ids=LOGITS.keys())
 
 
 @case
@@ -71,7 +70,7 @@ def test_parts_of_a_large_array_add_up(monkeypatch):
     confidence, correct = CASES["ties"]
     expected = [f(confidence, correct) for f in (M.ece, M.mce, M.smooth_ece)]
     monkeypatch.setattr(calibration, "ROWS", 7)
-    monkeypatch.setattr(smooth, "ROWS", 7)  # so few that the data count as large, and the first grid is finer
+    monkeypatch.setattr(calibration, "RESIDUALS", 7)  # so few that the data count as large, and the first grid is finer
     assert [f(confidence, correct) for f in (M.ece, M.mce)] == close(expected[:2])
     assert M.smooth_ece(confidence, correct) == pytest.approx(expected[2], abs=1e-7)
 
@@ -86,19 +85,56 @@ def test_two_million_single_precision_confidences_lose_nothing():
         assert value == pytest.approx(expected, abs=1e-14)
 
 
-@scored
-@pytest.mark.parametrize("size", [1, 7, 15])
-def test_classwise_ece(data, size):
-    z, y = R.rows_of(*data)
-    expected = R.classwise_ece(np.array(z), y, bins=size, average=None)
-    np.testing.assert_allclose(M.classwise_ece(*data, bins=size, average=None), expected, rtol=1e-12, atol=2e-15)
-    assert M.classwise_ece(*data, bins=size) == close(float(np.mean(expected)), rel=1e-12)
+@pytest.mark.parametrize("name", ["random", "few", "ties", "one tie", "ends", "one wrong", "all right", "image"])
+def test_smooth_ece_against_direct_evaluation(name):
+    data = CASES[name]
+    for width in (0.004, 0.03, 0.2, 3.0):
+        assert M.smooth_ece(*data, bandwidth=width) == pytest.approx(R.smooth_ece_at(*data, width), abs=1e-5)
+    value = M.smooth_ece(*data)
+    assert M.smooth_ece(*data, bandwidth=max(value, 1e-4)) == pytest.approx(value, abs=1e-5)
+    assert R.smooth_ece_at(*data, value) == pytest.approx(value, abs=1e-5)
 
 
-def test_probabilities_on_edges_of_bins():
-    p = torch.tensor([[0.2, 0.8], [0.6, 0.4], [1.0, 0.0], [0.4, 0.6]])
-    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        given, y = p.to(dtype), [0, 1, 0, 1]
-        expected = R.classwise_ece(given, y, bins=5, kind="probabilities", average=None)
-        seen = M.classwise_ece(given, y, bins=5, kind="probabilities", average=None)
-        np.testing.assert_allclose(seen, expected, rtol=1e-14)
+def test_smooth_ece_of_calibrated_predictions_against_direct_evaluation():
+    confidence, _ = judged(8, 200)
+    correct = np.random.default_rng(9).random(200) < confidence
+    for width in (0.002, 0.02):
+        direct = R.smooth_ece_at(confidence, correct, width)
+        assert M.smooth_ece(confidence, correct, bandwidth=width) == pytest.approx(direct, abs=1e-5)
+    value = M.smooth_ece(confidence, correct)
+    assert R.smooth_ece_at(confidence, correct, value) == pytest.approx(value, abs=1e-5)
+
+
+@pytest.mark.parametrize("gap", [0.3, 1e-2, 1e-3, 1e-4, 1e-5, 1e-9, 0.0])
+def test_smooth_ece_of_residuals_at_one_place_is_their_mean(gap):
+    """Smoothing keeps the integral of residuals of one sign: every prediction right with confidence 1 - gap."""
+    assert M.smooth_ece(np.full(9, 1 - gap), np.ones(9)) == pytest.approx(gap, abs=1e-7)
+
+
+def test_smooth_ece_between_its_limits():
+    confidence, correct = np.array([0.2, 0.8, 0.8]), np.array([1, 0, 0])
+    narrow, wide = (0.8 + 1.6) / 3, abs(0.8 - 1.6) / 3  # every place on its own; all of them together
+    assert M.smooth_ece(confidence, correct, bandwidth=0.001) == pytest.approx(narrow, abs=1e-5)
+    assert M.smooth_ece(confidence, correct, bandwidth=100) == pytest.approx(wide, abs=1e-9)
+    values = [M.smooth_ece(confidence, correct, bandwidth=w) for w in (1e-4, 0.01, 0.1, 0.2, 0.4, 0.8)]
+    assert values == sorted(values, reverse=True)
+
+
+def test_smooth_ece_of_two_neighbours_by_hand():
+    """Residuals +r and -r at distance d: the integral of |K(t) - K(t - d)| is 2 (2 Phi(d / 2s) - 1)."""
+    distance, width = 0.01, 0.05
+    confidence, correct = np.array([0.5, 0.5 + distance]), np.array([1, 0])
+    middle = 2 * math.erf(distance / (2 * width) / math.sqrt(2))
+    # The second residual is a little larger than the first, which adds the difference once.
+    assert M.smooth_ece(confidence, correct, bandwidth=width) == pytest.approx(0.5 * middle / 2, abs=distance / 2)
+    assert M.smooth_ece(confidence, correct, bandwidth=width) == pytest.approx(
+        R.smooth_ece_at(confidence, correct, width), abs=1e-6
+    )
+
+
+def test_smooth_ece_of_residual_sums():
+    confidence, correct = CASES["ties"]
+    distinct, place = np.unique(confidence, return_inverse=True)
+    sums = np.bincount(place, weights=correct - confidence)
+    value = calibration.smooth_ece_of_residuals(distinct, sums, len(confidence))
+    assert value == pytest.approx(M.smooth_ece(confidence, correct), abs=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.metrics.sketch.grid import cells_of, shortfall_edges, squash, unsquash
+from calibrant.metrics.grid import cells_of, shortfall_edges, squash, unsquash
 
 
 def test_squash_keeps_the_order_and_can_be_undone():

@@ -8,8 +8,7 @@ import pytest
 
 from calibrant import Predictions, audit
 from calibrant._arrays import precision_of
-from calibrant.metrics import ConfidenceSketch, classwise_ece
-from calibrant.metrics.sketch import compiled, kernel
+from calibrant.metrics import ConfidenceSketch, classwise_ece, compiled, kernel
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 
 #: One process compiles what these tests call, not each of them.
@@ -227,7 +226,7 @@ for name, locator in list(vars(caching).items()):
         locator.from_function = classmethod(lambda cls, *_: None)
 import numpy as np
 from calibrant.metrics import ConfidenceSketch
-from calibrant.metrics.sketch import kernel
+from calibrant.metrics import kernel
 kernel.LARGE = 0
 sketch = ConfidenceSketch()
 sketch.update(np.eye(3), np.array([0, 1, 1]))

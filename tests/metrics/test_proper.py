@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import metrics as M
-from calibrant.metrics import logits
+from calibrant.metrics import proper
 from tests.helpers.metric_data import LOGITS, close, scores
 from tests.reference import metrics as R
 
@@ -22,7 +22,7 @@ def softmax(z, dtype=np.float64):
 @scored
 @pytest.mark.parametrize("entries", [1 << 20, 24, 1])
 def test_proper_scores(data, entries, monkeypatch):
-    monkeypatch.setattr(logits, "ENTRIES", entries)  # blocks of many rows, of parts of an image, of one position
+    monkeypatch.setattr(proper, "ENTRIES", entries)  # blocks of many rows, of parts of an image, of one position
     assert M.nll(*data) == close(R.nll(*data))
     for scale in ("sum", "half", "mean"):
         assert M.brier(*data, scale=scale) == close(R.brier(*data, scale=scale))
@@ -48,7 +48,7 @@ def test_probabilities_are_taken_as_they_are(dtype):
 
 @pytest.mark.parametrize("entries", [1 << 20, 16])
 def test_ignored_positions_are_left_out(entries, monkeypatch):
-    monkeypatch.setattr(logits, "ENTRIES", entries)
+    monkeypatch.setattr(proper, "ENTRIES", entries)
     z, y = scores(9, (2, 3, 4, 5))
     y[0, 1] = 255
     y[1, :, 2] = 255
@@ -73,3 +73,21 @@ def test_proper_scores_by_hand():
     assert M.nll(p, y, kind="probabilities") == close(-(math.log(0.7) + math.log(0.3)) / 2)
     assert M.brier(p, y, kind="probabilities") == close((0.09 + 0.04 + 0.01 + 0.01 + 0.49 + 0.36) / 2)
     assert M.nll(np.zeros((3, 8)), [0, 5, 7]) == close(math.log(8))
+
+
+@scored
+@pytest.mark.parametrize("size", [1, 7, 15])
+def test_classwise_ece(data, size):
+    z, y = R.rows_of(*data)
+    expected = R.classwise_ece(np.array(z), y, bins=size, average=None)
+    np.testing.assert_allclose(M.classwise_ece(*data, bins=size, average=None), expected, rtol=1e-12, atol=2e-15)
+    assert M.classwise_ece(*data, bins=size) == close(float(np.mean(expected)), rel=1e-12)
+
+
+def test_probabilities_on_edges_of_bins():
+    p = torch.tensor([[0.2, 0.8], [0.6, 0.4], [1.0, 0.0], [0.4, 0.6]])
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        given, y = p.to(dtype), [0, 1, 0, 1]
+        expected = R.classwise_ece(given, y, bins=5, kind="probabilities", average=None)
+        seen = M.classwise_ece(given, y, bins=5, kind="probabilities", average=None)
+        np.testing.assert_allclose(seen, expected, rtol=1e-14)

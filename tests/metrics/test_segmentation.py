@@ -1,18 +1,22 @@
-"""Mean IoU and pixels as samples against the slow ones of tests/reference and values by hand."""
+"""Mean IoU and pixels against the slow ones of tests/reference and values by hand; intervals over whole images."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import jaccard_score
 
 from calibrant import metrics as M
-from calibrant.metrics import logits
+from calibrant.metrics import ClassOverlaps, Clusters, ConfidenceSketch, base_bins, intervals, proper, top_label_blocks
+from calibrant.metrics.segmentation import MOST_IMAGES
 from tests.helpers.metric_data import close, images
 from tests.reference import metrics as R
 
 
 @pytest.mark.parametrize("entries", [1 << 20, 40])
 def test_mean_iou(entries, monkeypatch):
-    monkeypatch.setattr(logits, "ENTRIES", entries)
+    monkeypatch.setattr(proper, "ENTRIES", entries)
     for seed in range(5):
         z, y = images(seed)
         if seed == 1:
@@ -58,3 +62,102 @@ def test_drawn_pixels_are_the_same_for_every_model_and_every_batching():
     np.testing.assert_array_equal(np.concatenate(halves), M.pixels(z, y, per_image=20, seed=3)[0])
     assert not np.array_equal(M.pixels(place, y, per_image=20, seed=4)[0][:, 0], chosen[:, 0])
     assert len(M.pixels(z, y, per_image=1000)[1]) == (y != 255).sum()
+
+
+def collect(images, side, seed=0):
+    """Logits of two classes, where the share of right pixels differs between images."""
+    rng = np.random.default_rng(seed)
+    rate = rng.uniform(0.4, 1.0, images)
+    right = rng.random((images, side, side)) < rate[:, None, None]
+    z = np.stack([np.full(right.shape, 1.0), np.full(right.shape, 0.0)], axis=1)
+    sketch, clusters = ConfidenceSketch(), Clusters()
+    for top in top_label_blocks(z, (~right).astype(np.int64), kind="logits"):
+        sketch.observe(top)
+        clusters.add(top, base_bins(top.cells), 0)
+    return sketch.summary(), clusters, right.mean((1, 2))
+
+
+def test_the_interval_of_accuracy_has_the_spread_of_the_images():
+    summary, clusters, shares = collect(100, 12)
+    limits = clusters.intervals(summary, level=0.9, replicates=2000, seed=0)
+    width = 2 * 1.645 * shares.std() / math.sqrt(len(shares))
+    assert limits["accuracy"].value == pytest.approx(shares.mean())
+    assert limits["accuracy"].high - limits["accuracy"].low == pytest.approx(width, rel=0.1)
+    pixels = intervals(summary, level=0.9, replicates=200)["accuracy"]
+    assert pixels.high - pixels.low < width / 3
+
+
+def test_every_metric_has_an_interval_that_contains_it():
+    summary, clusters, _ = collect(30, 5)
+    limits = clusters.intervals(summary, level=0.95, replicates=100, seed=1)
+    assert list(limits) == list(summary.metrics())
+    for name, interval in limits.items():
+        assert interval.value == summary.metrics()[name]
+        assert interval.low <= interval.value <= interval.high, name
+
+
+def test_nine_images_are_too_few():
+    summary, clusters, _ = collect(9, 6)
+    for interval in clusters.intervals(summary, level=0.95, replicates=100, seed=0).values():
+        assert math.isnan(interval.low)
+        assert math.isnan(interval.high)
+
+
+def test_more_images_than_tables_share_them():
+    summary, clusters, shares = collect(MOST_IMAGES + 44, 3)
+    assert clusters.counts.sum() == 9 * (MOST_IMAGES + 44) == summary.samples
+    limits = clusters.intervals(summary, level=0.9, replicates=500, seed=0)["accuracy"]
+    width = 2 * 1.645 * shares.std() / math.sqrt(len(shares))
+    assert limits.high - limits.low == pytest.approx(width, rel=0.25)
+
+
+def masks(images, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 4, (images, 6, 5))
+    logits = random.normal(size=(images, 5, 6, 5)) + 2 * (np.arange(5)[:, None, None] == labels[:, None])
+    logits[:, 4] = -50  # a class that occurs nowhere
+    labels[0, :2] = 255
+    return logits, labels
+
+
+def overlaps_of(logits, labels, batch):
+    overlaps = ClassOverlaps(5)
+    for start in range(0, len(logits), batch):
+        rows = slice(start, start + batch)
+        for block in top_label_blocks(logits[rows], labels[rows], kind="logits", ignore_index=255):
+            overlaps.add(block, start)
+    return overlaps
+
+
+def expected(logits, labels):
+    counted = labels != 255
+    return jaccard_score(labels[counted], logits.argmax(1)[counted], labels=range(4), average=None)
+
+
+def test_iou_of_every_class_is_scikit_learns():
+    logits, labels = masks(7)
+    overlaps = overlaps_of(logits, labels, 3)
+    assert overlaps.by_class()[:4] == pytest.approx(expected(logits, labels))
+    assert math.isnan(overlaps.by_class()[4])
+    few = overlaps.mean_iou(level=0.95, replicates=50, seed=0)
+    assert few.value == pytest.approx(expected(logits, labels).mean())
+    assert math.isnan(few.low)  # of seven images
+
+
+def test_the_interval_is_that_of_images_drawn_as_a_whole():
+    logits, labels = masks(40, seed=1)
+    interval = overlaps_of(logits, labels, 11).mean_iou(level=0.9, replicates=2000, seed=0)
+    random = np.random.default_rng(5)
+    drawn = []
+    for _ in range(300):
+        rows = random.integers(0, 40, 40)
+        drawn.append(expected(logits[rows], labels[rows]).mean())
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    assert interval.low == pytest.approx(low, abs=0.006)
+    assert interval.high == pytest.approx(high, abs=0.006)
+    assert high - low > 0.015  # which the tolerance does not hide
+
+
+def test_images_beyond_the_table_share_rows():
+    logits, labels = masks(300)
+    assert overlaps_of(logits, labels, 64).by_class()[:4] == pytest.approx(expected(logits, labels))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant.metrics import ConfidenceSketch, ece
-from calibrant.metrics.sketch.grid import CELLS, shortfall_edges
+from calibrant.metrics.grid import CELLS, shortfall_edges
 from tests.reference import metrics as reference
 
 NAMES = ("accuracy", "ece", "mce", "aece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc",

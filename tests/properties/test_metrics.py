@@ -11,7 +11,7 @@ import pytest
 
 from calibrant import Predictions, audit, metrics
 from calibrant.metrics import COMPARED, MEASURED, METRICS, SHOWN, ConfidenceSketch, Judged, describe, intervals
-from calibrant.metrics.bootstrap.replicates import ScoreGroups
+from calibrant.metrics.bootstrap import ScoreGroups
 from calibrant.metrics.catalogue import split_name
 from tests.reference import metrics as reference
 

@@ -13,10 +13,8 @@ Example:
 from calibrant._imports import needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.target import Target
-from calibrant.losses.numerics import nll
-from calibrant.losses.registry import Method, describe, get, names, register
+from calibrant.losses.base import Loss, Method, Terms, describe, get, names, register
+from calibrant.losses.numerics import Target, nll, type_words
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal
@@ -31,8 +29,6 @@ from calibrant.losses.cape import CaPE
 from calibrant.losses.acls import ACLS
 from calibrant.losses.label_relaxation import LabelRelaxation
 from calibrant.losses.soft_targets import SoftTargetCrossEntropy
-
-from calibrant.losses.target import type_words
 
 __all__ = [
     "ACLS",

@@ -43,12 +43,9 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Terms
-from calibrant.losses.crl import out_of_order
-from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
-from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Terms, register
+from calibrant.losses.crl import RankingLoss, out_of_order
+from calibrant.losses.numerics import Target, cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
 
 
 @register(
@@ -111,7 +108,7 @@ class ACLS(RankingLoss):
         num_samples: int = 0,
         **common: Any,
     ):
-        super().__init__(**common)
+        super().__init__(indicator, num_samples, **common)
         self.margin = check_number("margin", margin, 0.0)
         self.lambda1 = check_number("lambda1", lambda1, 0.0)
         self.lambda2 = check_number("lambda2", lambda2, 0.0)
@@ -121,8 +118,6 @@ class ACLS(RankingLoss):
             raise ValueError("gradient='eq12' is the printed gradient: it goes with variant='paper'")
         self.smoothing = check_choice("smoothing", smoothing, ("adaptive", "constant"))
         self.indicator = check_choice("indicator", indicator, ("margin", "none", "ranking"))
-        self.num_samples = int(check_number("num_samples", num_samples, 0, MOST_SAMPLES))
-        self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """ACLS Eq. 14, or what the released code computes."""

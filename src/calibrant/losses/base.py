@@ -1,4 +1,4 @@
-"""What every loss shares: the call, its checks, soft targets, ``ignore_index``, class weights, reduction.
+"""What every loss shares: the call, its checks, class weights and reduction, and its entry in the registry.
 
 A method file subclasses `Loss` and writes its mathematics twice, side by side:
 
@@ -16,26 +16,75 @@ another layout.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar, Literal, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from calibrant._validation import check_choice
-from calibrant.losses.registry import COMMON, Method
-from calibrant.losses.target import (
+from calibrant.losses.numerics import (
     Target,
     can_read_values,
     check_all_finite,
     check_class_weights,
-    check_distributions,
     check_ignore_index,
+    hard_target,
     is_transforming,
+    soft_target,
     type_words,
 )
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
+#: Parameters that every loss has, and their defaults.
+COMMON = {"weight": None, "ignore_index": -100, "reduction": "mean"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """The facts of one registered method.
+
+    Attributes:
+        name: short name, as in `get`.
+        title: name in words.
+        loss: the class.
+        paper: key in references.bib.
+        equation: the equation in the paper.
+        summary: one line.
+        use: when to use it.
+        avoid: when not to.
+        hyper: for each hyper-parameter, what raising it does.
+        search: values of the hyper-parameters that the papers try; empty where they give none.
+        soft: whether soft targets make sense.
+        per_sample: whether the value of a sample depends on that sample alone.
+        cost: how the work grows with the number of classes C and of samples N.
+    """
+
+    name: str
+    title: str
+    loss: type[Loss]
+    paper: str
+    equation: str
+    summary: str
+    use: str
+    avoid: str
+    hyper: Mapping[str, str] = field(default_factory=dict)
+    search: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    soft: bool = True
+    per_sample: bool = True
+    cost: str = "N C"
+
+    def defaults(self) -> dict[str, Any]:
+        """The method's own parameters and their defaults (those every loss has are left out)."""
+        parameters = inspect.signature(self.loss).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in COMMON}
+
+
+METHODS: dict[str, Method] = {}
+_L = TypeVar("_L", bound="type[Loss]")
 
 
 class Terms(NamedTuple):
@@ -119,7 +168,7 @@ class Loss(nn.Module):
         """A value per position times the weight of its label, for class labels."""
         return value if self.weight is None else value * self.weight.to(value.dtype)[t.labels]
 
-    def _evaluate(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> Tensor:
+    def _evaluate(self, logits: Tensor, target: Tensor, **extra: Any) -> Tensor:
         z, t = self._prepare(logits, target, **extra)
         with _full_precision(z):
             loss = self._by_closed_form(z, t)
@@ -130,7 +179,7 @@ class Loss(nn.Module):
                     loss = loss + self._reduce(terms.regulariser, z, t, weighted=self.weighted_regulariser)
         return loss.squeeze(0) if logits.dim() == 1 and self.reduction == "none" else loss
 
-    def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> dict[str, Tensor]:
+    def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Any) -> dict[str, Tensor]:
         z, t = self._prepare(logits, target, **extra)
         with _full_precision(z):
             terms = self.formula(z, t)
@@ -183,9 +232,7 @@ class Loss(nn.Module):
             return value.sum() / torch.where(mass > 0, mass, 1.0)
         return value.sum() / t.size(z)
 
-    def _prepare(
-        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
-    ) -> tuple[Tensor, Target]:
+    def _prepare(self, logits: Tensor, target: Tensor, ids: Tensor | None = None) -> tuple[Tensor, Target]:
         """Check a call; return ``[N, C, ...]`` logits of at least float32 and a `Target`."""
         name = type(self).__name__
         if not torch.is_tensor(logits) or not logits.is_floating_point():
@@ -201,46 +248,15 @@ class Loss(nn.Module):
             raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {z.shape[1]}")
         if z.dtype in (torch.float16, torch.bfloat16):
             z = z.float()
-        visible = can_read_values(z)
-        t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
-        if visible:
-            check_all_finite(name, "logits", z)
-        return z, t if alpha is None else t._replace(alpha=alpha)
-
-    def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
-        name = type(self).__name__
-        if not self.method.soft:
+        if not y.is_floating_point():
+            t = hard_target(name, z, y, self.ignore_index)
+        elif self.method.soft:
+            t = soft_target(name, z, y)
+        else:
             raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {type_words(y)}")
-        if y.shape != z.shape:
-            raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
-        if visible:
-            check_distributions(name, y)
-        return Target(None, soft=y.to(z.dtype))
-
-    def _hard_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
-        name = type(self).__name__
-        expected = [z.shape[0], *z.shape[2:]]
-        if list(y.shape) != expected:
-            has_classes_last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
-            turned = f"logits.transpose(1, {z.dim() - 1})" if z.dim() == 3 else "logits.movedim(-1, 1)"
-            hint = f": the classes must be in dimension 1, pass {turned}" if has_classes_last else ""
-            raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}{hint}")
-        y = y.long()
-        if not visible:
-            valid = y != self.ignore_index
-            return Target(torch.where(valid, y, 0), valid=valid)
-        low, high = (int(v) for v in torch.aminmax(y))
-        if low >= 0 and high < z.shape[1] and not low <= self.ignore_index <= high:
-            return Target(y)
-        valid = y != self.ignore_index
-        labels = torch.where(valid, y, 0)
-        bad = (labels < 0) | (labels >= z.shape[1])
-        if bad.any():
-            raise ValueError(
-                f"{name} takes labels from 0 to {z.shape[1] - 1} or ignore_index={self.ignore_index}, "
-                f"got {int(labels[bad][0])} at position {bad.nonzero()[0].tolist()}"
-            )
-        return Target(labels, valid=valid)
+        if can_read_values(z):
+            check_all_finite(name, "logits", z)
+        return z, t
 
     def extra_repr(self) -> str:
         """The constructor's parameters that differ from their defaults."""
@@ -295,3 +311,65 @@ def _full_precision(z: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 def _text(value: object) -> str:
     return f"[{value.numel()} values]" if isinstance(value, Tensor) else repr(value)
+
+
+def register(name: str, title: str, **facts: Any) -> Callable[[_L], _L]:
+    """Class decorator: registers a loss under a short name, with the other facts of `Method` by keyword."""
+
+    def enter(loss: _L) -> _L:
+        method = Method(name, title, loss, **facts)
+        unexplained = set(method.defaults()) - set(method.hyper)
+        if name in METHODS or unexplained:
+            raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")
+        METHODS[name] = method
+        loss.method = method
+        return loss
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """Short names of all losses, in the order of the docs.
+
+    Example:
+        >>> from calibrant.losses import names
+        >>> names()[:4]
+        ('ce', 'ls', 'focal', 'flsd')
+    """
+    return tuple(METHODS)
+
+
+def describe(name: str) -> Method:
+    """The facts of the method with this short name: paper, equation, directions of its hyper-parameters.
+
+    Example:
+        >>> from calibrant.losses import describe
+        >>> describe("ls").hyper["alpha"]
+        'larger: flatter targets, lower confidence'
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown loss {name!r}: expected one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def get(name: str, **parameters: Any) -> Loss:
+    """Build a loss by its short name.
+
+    Args:
+        name: one of `names`.
+        **parameters: the method's own parameters and those of `Loss`.
+
+    Returns:
+        The loss module.
+
+    Example:
+        >>> from calibrant.losses import get
+        >>> get("acls", margin=6.0)
+        ACLS(margin=6.0)
+    """
+    method = describe(name)
+    allowed = [*method.defaults(), *COMMON]
+    for parameter in parameters:
+        if parameter not in allowed:
+            raise ValueError(f"loss {name!r} has no parameter {parameter!r}: expected one of {', '.join(allowed)}")
+    return method.loss(**parameters)

@@ -53,11 +53,18 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._validation import check_choice, check_integer, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.history import MOST_SAMPLES, check_ids
-from calibrant.losses.numerics import cross_entropy, first_maximum, label_log_odds, nll, set_at, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import (
+    MOST_SAMPLES,
+    Target,
+    check_ids,
+    cross_entropy,
+    first_maximum,
+    label_log_odds,
+    nll,
+    set_at,
+    softmax,
+)
 
 #: Entry of a sample that was never recorded; checkpoints hold finite numbers only, so it cannot be NaN.
 NEVER = -1.0
@@ -216,11 +223,9 @@ class CaPE(Loss):
         memory.targets = torch.full_like(memory.confidence, NEVER)
         memory.targets[recorded] = estimates
 
-    def _prepare(
-        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
-    ) -> tuple[Tensor, Target]:
+    def _prepare(self, logits: Tensor, target: Tensor, ids: Tensor | None = None) -> tuple[Tensor, Target]:
         """As in `Loss`, with the target of each position, or None in an epoch of cross-entropy."""
-        z, t = super()._prepare(logits, target, ids, alpha)
+        z, t = super()._prepare(logits, target)
         if len(self.memory.targets) == 0:
             return z, t
         if ids is None:

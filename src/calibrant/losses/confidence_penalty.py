@@ -28,10 +28,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy, nll, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, cross_entropy, nll, softmax
 
 
 @register(

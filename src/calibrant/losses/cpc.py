@@ -42,10 +42,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy, nll, softmax, subtract_at
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target, is_transforming
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, cross_entropy, is_transforming, nll, softmax, subtract_at
 
 #: Entries of one block of pairs: 4 MB in float32, so that a block is still in the cache when it is read again.
 BLOCK = 1 << 20

@@ -16,10 +16,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy, nll, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, cross_entropy, nll, softmax
 
 
 @register(

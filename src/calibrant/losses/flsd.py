@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.focal import focal_closed_form, focal_formula
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.numerics import Target
 
 
 @register(

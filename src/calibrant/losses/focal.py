@@ -25,10 +25,8 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import label_log_odds, per_class, set_at, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, label_log_odds, per_class, set_at, softmax
 
 #: A number, or a rule that gives it for each position from p_y and the largest probability.
 Gamma = float | Callable[[Tensor, Tensor], Tensor]

@@ -25,10 +25,8 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy, per_class, softmax, subtract_at
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target, can_read_values
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, can_read_values, cross_entropy, per_class, softmax, subtract_at
 
 
 @register(
@@ -80,13 +78,22 @@ class LabelSmoothing(Loss):
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> Tensor:
         """The reduced loss; ``alpha`` ``[N]`` or ``[N, ...]`` overrides the smoothing per sample."""
-        return self._evaluate(logits, target, ids=ids, alpha=self._alpha_of_call(alpha))
+        return self._evaluate(logits, target, ids=ids, alpha=alpha)
 
     def terms(
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> dict[str, Tensor]:
         """``{"fidelity": (1 - alpha) CE, "regulariser": alpha H(u, p)}``, u uniform over the classes of ``spread``."""
-        return self._evaluate_terms(logits, target, ids=ids, alpha=self._alpha_of_call(alpha))
+        return self._evaluate_terms(logits, target, ids=ids, alpha=alpha)
+
+    def _prepare(
+        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | float | None = None
+    ) -> tuple[Tensor, Target]:
+        """As in `Loss`, with the alpha of this call, or a per-sample one of the constructor."""
+        z, t = super()._prepare(logits, target)
+        if alpha is None and isinstance(self.alpha, Tensor):
+            alpha = self.alpha
+        return z, t if alpha is None else t._replace(alpha=torch.as_tensor(alpha))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """SC Eq. 7."""
@@ -106,12 +113,6 @@ class LabelSmoothing(Loss):
         below = (s.top - z).sum(1, keepdim=True)
         value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
-
-    def _alpha_of_call(self, alpha: Tensor | float | None) -> Tensor | None:
-        """The alpha of this call, or a per-sample one of the constructor, or None."""
-        if alpha is None:
-            return self.alpha if isinstance(self.alpha, Tensor) else None
-        return torch.as_tensor(alpha)
 
     def _mass(self, z: Tensor, t: Target) -> Tensor | float:
         """The alpha with which the all-classes form gives the same target."""

@@ -32,10 +32,8 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy, first_maximum, nll, softmax, subtract_at
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, cross_entropy, first_maximum, nll, softmax, subtract_at
 
 
 @register(

@@ -31,13 +31,11 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_number
-from calibrant.losses.base import Loss, Terms
+from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
-from calibrant.losses.numerics import cross_entropy, is_at, per_class, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target, is_transforming
+from calibrant.losses.numerics import Target, cross_entropy, is_at, is_transforming, per_class, softmax
 
 
 @register(

@@ -33,10 +33,8 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_choice, check_flag, check_number
-from calibrant.losses.base import Loss, Terms
-from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.numerics import Target, cross_entropy_with_confidence, first_maximum, nll, softmax
 
 
 @register(

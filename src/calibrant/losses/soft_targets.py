@@ -19,11 +19,9 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import check_flag
-from calibrant.losses.base import Terms
+from calibrant.losses.base import Terms, register
 from calibrant.losses.cross_entropy import CrossEntropy
-from calibrant.losses.numerics import nll
-from calibrant.losses.registry import register
-from calibrant.losses.target import Target
+from calibrant.losses.numerics import Target, nll
 
 
 @register(

@@ -2,34 +2,30 @@
 
 ==================  ====================================================================================================
 `catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
-`calibration`       ECE, AECE, MCE, class-wise ECE and reliability; `smooth` has the smooth ECE
+`calibration`       ECE, AECE, MCE, smooth ECE and reliability
 `confidence`        accuracy, mean confidence, over- and underconfidence
-`proper`            NLL and Brier score, of `logits` that are checked and cut into blocks
+`proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
-`segmentation`      mean IoU, and pixels drawn from images
-`sketch`            all of these in one pass, in memory that does not grow
-`bootstrap`         intervals: of samples, of images, of paired differences
+`segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
+`sketch`            all of these in one pass, in memory that does not grow: counts over the cells of `grid`
+`kernel`            what each row contributes to any metric, in NumPy; `compiled` has the same for many rows
+`summary`           every metric of a sketch, with a bound; `exact_summary` where the samples are kept
+`bootstrap`         replicates and their intervals; `confidence_intervals` of a sketch and of paired differences
 ==================  ====================================================================================================
 """
 
 from calibrant._arrays import Doubles
-from calibrant.metrics.bootstrap.intervals import (
+from calibrant.metrics.bootstrap import (
     NEAREST,
-    ClassOverlaps,
-    Clusters,
     Interval,
     bootstrap_interval,
     check_level,
-    ece_by_chance,
-    interval_at,
-    intervals,
     mean_interval,
     normal_interval,
     wilson,
     z_value,
 )
-from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
-from calibrant.metrics.calibration import Reliability, aece, bin_edges, classwise_ece, ece, mce, reliability
+from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability, smooth_ece
 from calibrant.metrics.catalogue import (
     BINS,
     COMPARED,
@@ -56,9 +52,28 @@ from calibrant.metrics.confidence import (
     overconfidence,
     underconfidence,
 )
-from calibrant.metrics.logits import check_labels
-from calibrant.metrics.proper import brier, nll, top_label
-from calibrant.metrics.segmentation import mean_iou, pixels
+from calibrant.metrics.confidence_intervals import (
+    AurcChanges,
+    Judged,
+    ece_by_chance,
+    interval_at,
+    intervals,
+    paired_differences,
+)
+from calibrant.metrics.exact_summary import Confidences
+from calibrant.metrics.grid import BASE, base_bins, cells_of_confidence
+from calibrant.metrics.kernel import (
+    BLOCK,
+    SATURATED,
+    Reduced,
+    TopLabel,
+    compiled_passes,
+    finish_rows,
+    is_large,
+    top_label_blocks,
+)
+from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
+from calibrant.metrics.segmentation import ClassOverlaps, Clusters, mean_iou, pixels
 from calibrant.metrics.selective import (
     RiskCoverage,
     augrc,
@@ -69,21 +84,8 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
-from calibrant.metrics.sketch.exact import Confidences
-from calibrant.metrics.sketch.grid import BASE, base_bins, cells_of_confidence
-from calibrant.metrics.sketch.kernel import (
-    BLOCK,
-    SATURATED,
-    Reduced,
-    TopLabel,
-    compiled_passes,
-    finish_rows,
-    is_large,
-    top_label_blocks,
-)
-from calibrant.metrics.sketch.sketch import STATE, ConfidenceSketch
-from calibrant.metrics.sketch.summary import Approximate, Summary
-from calibrant.metrics.smooth import smooth_ece
+from calibrant.metrics.sketch import STATE, ConfidenceSketch
+from calibrant.metrics.summary import Approximate, Summary
 from calibrant.metrics.ties import group_by_score, smallest_count
 
 __all__ = [

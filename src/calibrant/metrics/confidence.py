@@ -77,12 +77,7 @@ def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
 def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     """The mean of 1 - confidence over the right predictions.
 
-    Args:
-        confidence: ``[N]``, between 0 and 1.
-        correct: ``[N]``, whether each prediction is right.
-
-    Returns:
-        The mean, NaN if none is right; lower is better.
+    NaN if none is right; lower is better. Arguments are those of `overconfidence`.
 
     Example:
         >>> from calibrant.metrics import underconfidence

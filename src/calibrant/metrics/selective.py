@@ -138,16 +138,8 @@ def e_aurc(
 def augrc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean", ties: Ties = "expected") -> float:
     r"""Area under the generalised risk-coverage curve: :math:`\frac1N \sum_i E_i / N`.
 
-    The generalised risk is the share of all predictions that are accepted and wrong.
-
-    Args:
-        score: ``[N]``, higher is more confident.
-        correct: ``[N]``, whether each prediction is right.
-        convention: how the area is taken, see the table of the module.
-        ties: what equal scores mean, see the table of the module.
-
-    Returns:
-        The area, between 0 and 1; lower is better.
+    The generalised risk is the share of all predictions that are accepted and wrong. Arguments and the range of the
+    value are those of `aurc`.
 
     Example:
         >>> from calibrant.metrics import augrc

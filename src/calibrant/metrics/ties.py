@@ -161,7 +161,7 @@ def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, accepted_errors: Int
     """The sum of the risks over all members of all groups; the last two arguments are running sums of the first two."""
     if len(count) >= MANY:
         at = np.flatnonzero(count > FEW)
-        total = float(import_compiled("calibrant.metrics.sketch.compiled").risks_of_small(count, errors, FEW))
+        total = float(import_compiled("calibrant.metrics.compiled").risks_of_small(count, errors, FEW))
     else:
         at = np.flatnonzero(count > 1)
         total = float((accepted_errors / accepted)[count == 1].sum())

@@ -43,14 +43,7 @@ class Problem(Protocol):
 
 
 class Affine(Calibrator):
-    """A calibrator that learns weights and biases by exact minimisation of a convex objective.
-
-    Attributes:
-        weight_: W, ``[C, C]`` or its diagonal ``[C]``.
-        bias_: b, ``[C]``.
-        gradient_: norm of the objective's gradient, relative to that of its label part.
-        converged_: whether that is at most 1e-6.
-    """
+    """A calibrator that learns weights and biases by exact minimisation of a convex objective."""
 
     learned = "weight_"
     weight_dims: ClassVar[int]
@@ -80,23 +73,14 @@ class Affine(Calibrator):
 
 @dataclass(frozen=True)
 class Moments:
-    """What one pass sums up, all float64.
+    """What one pass sums up, all float64."""
 
-    Attributes:
-        rows: N.
-        mean: of each logit, ``[C]``.
-        spread: standard deviation of each logit, ``[C]``; 1 where a logit is constant.
-        counts: samples of each class, ``[C]``.
-        sums: summed logits of the samples of each class, ``[C, C]``, or their diagonal ``[C]``.
-        sharpness: 1/T of the fitted temperature.
-    """
-
-    rows: int
-    mean: Doubles
-    spread: Doubles
-    counts: Doubles
-    sums: Doubles
-    sharpness: float
+    rows: int  # N
+    mean: Doubles  # of each logit, ``[C]``
+    spread: Doubles  # standard deviation of each logit, ``[C]``; 1 where a logit is constant
+    counts: Doubles  # samples of each class, ``[C]``
+    sums: Doubles  # summed logits of the samples of each class, ``[C, C]``, or their diagonal ``[C]``
+    sharpness: float  # 1/T of the fitted temperature
 
 
 def compute_moments(data: Stream, *, full: bool) -> Moments:

@@ -6,17 +6,16 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows, row_slices
 from calibrant._validation import Ints, as_logits, check_finite
 from calibrant.metrics import is_large
-from calibrant.posthoc.ops import NumpyOps, Ops
+from calibrant.posthoc.ops import NumpyOps, Ops, V
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
 
-V = TypeVar("V")
 Pair = tuple[Array, Ints]
 
 WIDE = 1e18  # float32 logits beyond this are computed with in float64: their squares overflow

@@ -41,16 +41,15 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from calibrant._arrays import Array, Doubles
 from calibrant._validation import MOST_BINS, Bools, Ints, check_choice, check_integer
 from calibrant.posthoc.base import Calibrator, Stream, read_numbers
-from calibrant.posthoc.ops import NumpyOps, Ops, softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 
-V = TypeVar("V")
 Mode = Literal["one-vs-rest", "top-label"]
 MODES = get_args(Mode)
 
@@ -63,11 +62,7 @@ _MANY = 100  # passes of pooling, when each pools little: means that rise, and t
 
 
 class Tabular(Calibrator):
-    """A calibrator that looks probabilities up, in a table for each class or in one for the confidence.
-
-    Attributes:
-        shares_: the values of each table, ``[D, M]``; D is C, or 1 for top-label.
-    """
+    """A calibrator that looks probabilities up, in a table for each class or in one for the confidence."""
 
     mode: Mode
     shares_: Doubles

@@ -27,17 +27,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import check_choice
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
-from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, V, log_softmax, softmax
 from calibrant.posthoc.temperature import fit_temperature
-
-V = TypeVar("V")
 
 _FACES = [list(face) for size in (1, 2, 3) for face in itertools.combinations(range(3), size)]
 _LEAST = 1e-6

@@ -14,7 +14,7 @@ precision, those that `score` gives are float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,10 +32,8 @@ from calibrant._arrays import (
 from calibrant._validation import Bools, as_logits, check_finite, check_integer
 from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Parameters, Stream, logits_of
-from calibrant.posthoc.ops import NumpyOps, Ops, softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 from calibrant.predictions import FLOOR, Predictions
-
-V = TypeVar("V")
 
 READINGS = (True, False)  # of centre
 THREADED = 8192  # rows, from which on areas are computed side by side: of fewer, handing over costs more
@@ -188,7 +186,7 @@ def best_norm(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], corr
 
 def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:
     """The same of many rows, by a compiled pass on all cores."""
-    passes = import_compiled("calibrant.posthoc._compiled")
+    passes = import_compiled("calibrant._numba")
     exponents, scores = np.array(powers), np.empty((len(powers), len(z)))
 
     def work(rows: slice) -> None:

@@ -28,17 +28,13 @@ is never above temperature scaling's. L-BFGS does it, preconditioned by a Kronec
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import check_number
 from calibrant.posthoc.affine import Affine, Problem, Solve, compute_moments, exponentials
 from calibrant.posthoc.base import Stream
-from calibrant.posthoc.ops import Ops
-
-V = TypeVar("V")
+from calibrant.posthoc.ops import Ops, V
 
 _FLAT = 1e-4  # of the typical curvature: the least that is assumed
 

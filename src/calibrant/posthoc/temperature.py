@@ -37,16 +37,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from calibrant._arrays import CHUNK, Array, import_compiled, in_threads, row_slices
 from calibrant._validation import MOST_BINS, check_choice, check_integer
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
-from calibrant.posthoc.ops import Ops
-
-V = TypeVar("V")
+from calibrant.posthoc.ops import Ops, V
 
 FLAT = 1e6  # times the widest spread of a row: a temperature that makes the probabilities as good as uniform
 STEEP = 1e20  # over the widest spread of a row: a 1/T at which the smallest gap that rounding leaves has no doubt
@@ -234,7 +232,7 @@ def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | 
 
 
 def _add(sums: Array, z: Array, y: Array, s: float, dtype: Any, *, first: bool) -> None:
-    """Add up what `_compiled.add_derivatives` does; its last three sums in the first pass alone."""
+    """Add up what `calibrant._numba.add_derivatives` does; its last three sums in the first pass alone."""
     shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
     at_label = shifted[np.arange(len(y)), y].astype(np.float64)
     if first:
@@ -252,7 +250,7 @@ def _add(sums: Array, z: Array, y: Array, s: float, dtype: Any, *, first: bool) 
 
 def _add_compiled(sums: Array, z: Array, y: Array, s: float, *, double: bool) -> None:
     """The same of many logits, by a compiled pass on all cores."""
-    passes = import_compiled("calibrant.posthoc._compiled")
+    passes = import_compiled("calibrant._numba")
 
     def work(rows: slice) -> Array:
         part = np.zeros(5)

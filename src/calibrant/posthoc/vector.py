@@ -23,7 +23,6 @@ few steps. Unlike in a softmax, a common offset of a row has an effect: the logi
 from __future__ import annotations
 
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -31,9 +30,7 @@ from calibrant._arrays import Doubles
 from calibrant._validation import check_number
 from calibrant.posthoc.affine import Affine, Problem, Solve, compute_moments, exponentials
 from calibrant.posthoc.base import Stream
-from calibrant.posthoc.ops import Ops
-
-V = TypeVar("V")
+from calibrant.posthoc.ops import Ops, V
 
 _PAIRED = 256  # classes up to which the Hessian is taken as a whole, and beyond which class by class
 _HESSIAN = 8e9  # rows x classes^2 that it may take; then only some rows are used

@@ -1,13 +1,22 @@
-"""`ConfidenceSketch`: one pass over the predictions, one small state that merges, every top-label metric from it."""
+"""`ConfidenceSketch`: one pass over the predictions, one small state that merges, every top-label metric from it.
+
+A sketch on disk is a ``.safetensors`` file with a checksum of everything in it, checked from end to end when it is
+read. Metadata: ``format``, ``version``, ``cells`` (how many there are), ``settings`` as JSON, and ``checksum``: SHA-256
+over these four and over name, type (``torch.int64``, as PyTorch calls it), shape and bytes of every array, in the order
+of their names. Files of earlier versions have none.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+import safetensors.numpy
+from safetensors import SafetensorError
 
 from calibrant._arrays import (
     Array,
@@ -21,12 +30,12 @@ from calibrant._arrays import (
     precision_of,
     row_slices,
 )
+from calibrant._files import parse_json, read_regular, written_aside
 from calibrant._validation import Bools, Ints, check_choice, check_correct
-from calibrant.metrics.logits import check_labels
-from calibrant.metrics.sketch import file
-from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
-from calibrant.metrics.sketch.kernel import (
+from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of_confidence
+from calibrant.metrics.kernel import (
     BLOCK,
+    SketchCounts,
     Tally,
     TopLabel,
     as_rows,
@@ -37,7 +46,8 @@ from calibrant.metrics.sketch.kernel import (
     tally_rows,
     top_label_blocks,
 )
-from calibrant.metrics.sketch.summary import Summary
+from calibrant.metrics.proper import check_labels
+from calibrant.metrics.summary import Summary
 
 #: The state: names, lengths and types. All of it adds up.
 STATE: dict[str, tuple[int, type]] = {
@@ -46,13 +56,18 @@ STATE: dict[str, tuple[int, type]] = {
     "base_sums": (2 * BASE, np.float64),
     "moments": (5, np.float64),
 }
-_FLUSH = 2**23  # cell numbers to hold before they are counted
+
+FORMAT, VERSION = "calibrant.sketch", "1"
+_SUMS = ("base_counts", "base_sums", "moments")  # what a file holds as it is; of the cells, those that are filled
+LARGEST = 2**26  # bytes of a file: every cell filled takes less than half
+MOST = 2**53  # samples: beyond, float64 does not count
+_FACTS = ("format", "version", "cells", "settings", "checksum")
 
 
 class ConfidenceSketch:
     """Everything top-label metrics need, in 15 MB, whatever the number of samples.
 
-    Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.sketch.grid`), sums
+    Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.grid`), sums
     of confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
     nothing saturates. All states add up: over batches, over sketches with ``+``, over processes
     (`calibrant.torchmetrics.ConfidenceSketch` is the same as a torchmetrics.Metric).
@@ -108,7 +123,7 @@ class ConfidenceSketch:
         Input that is refused leaves the sketch as it was.
         """
         values, y = _check(logits, labels, self.ignore_index, self.kind)
-        batch = _Batch(large=is_large(values.size))
+        batch = SketchCounts(large=is_large(values.size))
         precision = None if self.kind == "logits" else precision_of(logits)
         is_exact = precision is None or not is_half(precision)  # edges in half precision round otherwise
         if batch.large and self.score is None and is_exact:
@@ -121,7 +136,7 @@ class ConfidenceSketch:
             for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):
                 ranks = None if self.score is None else self._ranks(as_kind_of(logits, top.take(values)))
                 batch.observe(top, ranks)
-        batch.add_to(self)
+        self._add(batch)
 
     def _ranks(self, logits: Any) -> Doubles:
         """The scores of some samples; the function gets logits of the kind that `update` was given."""
@@ -134,12 +149,20 @@ class ConfidenceSketch:
 
     def observe(self, top: TopLabel) -> None:
         """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
-        batch = _Batch(large=top.large)
+        batch = SketchCounts(large=top.large)
         if top.predicted is None:
             batch.count(top.cells, top.confidence, top.correct, base_bins(top.cells))
         else:
             batch.observe(top)
-        batch.add_to(self)
+        self._add(batch)
+
+    def _add(self, batch: SketchCounts) -> None:
+        batch.flush(self.cells)
+        if batch.cells is not None:
+            self.cells += batch.cells
+        self.base_counts += batch.base_counts
+        self.base_sums += batch.base_sums
+        self.moments += batch.moments
 
     def update_confidence(self, confidence: ArrayLike, correct: ArrayLike) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
@@ -153,7 +176,7 @@ class ConfidenceSketch:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         precision = precision_of(confidence)
         c, correct = c.reshape(-1), check_correct(correct).reshape(-1)
-        batch = _Batch(large=is_large(len(c)))
+        batch = SketchCounts(large=is_large(len(c)))
         parts = row_slices(len(c), 1, BLOCK)
         if batch.large and not is_half(precision):
             for tally in in_threads(lambda rows: _tally_confidences(c[rows], correct[rows], precision), parts):
@@ -163,7 +186,7 @@ class ConfidenceSketch:
                 values = _check_range(c[rows]).astype(np.float64)
                 cells = cells_of_confidence(values, precision)
                 batch.count(cells, values, correct[rows], base_bins(cells))
-        batch.add_to(self)
+        self._add(batch)
 
     def summary(self) -> Summary:
         """The numbers behind the metrics, with methods for every metric at any setting."""
@@ -194,86 +217,23 @@ class ConfidenceSketch:
         """Write the state to a ``.safetensors`` file, aside first and then renamed; empty cells take no room."""
         if self.score is not None:
             raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
-        states = {name: getattr(self, name) for name in STATE}
-        file.write(path, states, {"kind": self.kind, "ignore_index": self.ignore_index})
+        settings = {"kind": self.kind, "ignore_index": self.ignore_index}
+        filled = np.flatnonzero(self.cells)
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _SUMS}
+        arrays |= {"filled": filled, "counts": self.cells[filled]}
+        facts = {"format": FORMAT, "version": VERSION, "cells": str(CELLS), "settings": json.dumps(settings)}
+        facts["checksum"] = _checksum(arrays, facts)
+        with written_aside(path) as aside:
+            safetensors.numpy.save_file(arrays, aside, metadata=facts)
 
     @classmethod
     def load(cls, path: str | Path) -> ConfidenceSketch:
         """Read a sketch back; a file that is not one, or is damaged, is refused."""
-        states, settings = file.read(path)
+        states, settings = _read_file(path)
         sketch = cls(**settings)
         for name, state in states.items():
             setattr(sketch, name, state)
         return sketch
-
-
-class _Batch:
-    """The counts of one update, kept apart until all of it has been checked.
-
-    Args:
-        large: whether there are so many samples that counting them by compiled code pays.
-    """
-
-    def __init__(self, *, large: bool) -> None:
-        self.large = large
-        self.waiting: list[npt.NDArray[np.int32]] = []
-        self.length = 0
-        self.cells: Ints | None = None
-        self.base_counts = np.zeros(2 * BASE, np.int64)
-        self.base_sums = np.zeros(2 * BASE)
-        self.moments = np.zeros(5)
-
-    def observe(self, top: TopLabel, ranks: Doubles | None = None) -> None:
-        """Judged samples, ranked by their confidence or by other scores."""
-        if self.large and ranks is None:
-            tally = empty_tally(len(top.cells))
-            compiled_passes().tally(top.cells, top.correct, top.confidence, top.nll, top.brier, *tally)
-            self.add(tally)
-            return
-        cells = top.cells if ranks is None else cells_of(*squash(ranks))
-        self.count(cells, top.confidence, top.correct, base_bins(top.cells))
-        nll, brier = top.nll, top.brier
-        with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
-            self.moments += np.array([nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)])
-
-    def count(self, cells: Ints, confidence: Doubles, correct: Bools, base: npt.NDArray[np.int32]) -> None:
-        """Samples by their cells and by the base bins of their confidence."""
-        side = 2 * base + ~correct
-        self.base_counts += np.bincount(side, minlength=2 * BASE)
-        self.base_sums += np.bincount(side, confidence, minlength=2 * BASE)
-        self._wait((cells + CELLS * ~correct).astype(np.int32))
-
-    def add(self, tally: Tally) -> None:
-        """Samples that were counted already, but for their cells."""
-        self.base_counts += tally.base_counts
-        self.base_sums += tally.base_sums
-        self.moments += tally.moments
-        self._wait(tally.code)
-
-    def _wait(self, code: npt.NDArray[np.int32]) -> None:
-        self.waiting.append(code)
-        self.length += len(code)
-        if self.length >= _FLUSH:
-            self.cells = np.zeros(2 * CELLS, np.int64) if self.cells is None else self.cells
-            self._flush(self.cells)
-
-    def _flush(self, counts: Ints) -> None:
-        if self.large:
-            for code in self.waiting:
-                compiled_passes().count_codes(code, counts)
-        elif self.waiting and self.length < CELLS // 8:
-            np.add.at(counts, np.concatenate(self.waiting), 1)
-        elif self.waiting:
-            counts += np.bincount(np.concatenate(self.waiting), minlength=2 * CELLS)
-        self.waiting, self.length = [], 0
-
-    def add_to(self, sketch: ConfidenceSketch) -> None:
-        self._flush(sketch.cells)
-        if self.cells is not None:
-            sketch.cells += self.cells
-        sketch.base_counts += self.base_counts
-        sketch.base_sums += self.base_sums
-        sketch.moments += self.moments
 
 
 def _tally_confidences(confidence: Array, correct: Bools, precision: Precision) -> Tally:
@@ -301,3 +261,98 @@ def _check(logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind:
     if kind == "probabilities" and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
         raise ValueError("probabilities must lie in [0, 1]")
     return values, y
+
+
+def _read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """States and settings of a sketch; whatever is wrong with the file is a ValueError that names it."""
+    try:
+        data = read_regular(path, LARGEST)
+        facts = _read_facts(data)
+        arrays = _read_arrays(data)
+        states, settings = _read_states(arrays), _read_settings(facts["settings"])
+        if "checksum" in facts and facts["checksum"] != _checksum(arrays, facts):
+            raise ValueError("it is damaged: its checksum is that of other contents")
+        return states, settings
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (SafetensorError, ValueError, OSError) as error:
+        text = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path}: cannot read a sketch: {text}") from None
+
+
+def _read_arrays(data: bytes) -> dict[str, Array]:
+    try:
+        return safetensors.numpy.load(data)
+    except KeyError as error:  # a type that NumPy does not have
+        raise ValueError(f"its arrays are damaged: one is of type {error}") from None
+
+
+def _checksum(arrays: dict[str, Array], facts: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps([facts[name] for name in _FACTS[:4]]).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, f"torch.{array.dtype}", list(array.shape)]).encode())
+        digest.update(array.tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _read_facts(data: bytes) -> dict[str, str]:
+    """The metadata, out of the header: eight bytes with its length, and then JSON."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError("it is not a complete .safetensors file")
+    header = parse_json(data[8 : 8 + length], "a header of .safetensors")
+    facts = header.get("__metadata__") if isinstance(header, dict) else None
+    facts = facts if isinstance(facts, dict) else {}
+    if (facts.get("format"), facts.get("version"), facts.get("cells")) != (FORMAT, VERSION, str(CELLS)):
+        raise ValueError("it is not a sketch of this version")
+    if not set(_FACTS[:4]) <= set(facts) <= set(_FACTS) or not all(isinstance(fact, str) for fact in facts.values()):
+        raise ValueError(f"its metadata must be {', '.join(_FACTS)}, got {', '.join(map(str, facts))[:200]}")
+    return facts
+
+
+def _read_settings(text: str) -> dict[str, Any]:
+    settings = parse_json(text, "settings")
+    if not isinstance(settings, dict) or set(settings) != {"kind", "ignore_index"}:
+        raise ValueError("its settings must be kind and ignore_index")
+    kind, ignored = settings["kind"], settings["ignore_index"]
+    if kind not in ("logits", "probabilities"):
+        raise ValueError(f"its kind must be 'logits' or 'probabilities', got {str(kind)[:40]!r}")
+    if ignored is not None and (type(ignored) is not int or not -(2**63) <= ignored < 2**63):
+        raise ValueError(f"its ignore_index must be a whole number or null, got {str(ignored)[:40]}")
+    return settings
+
+
+def _read_states(arrays: dict[str, Array]) -> dict[str, Array]:
+    if set(arrays) != {*_SUMS, "filled", "counts"}:
+        raise ValueError(f"its arrays are damaged: got {', '.join(sorted(arrays))[:200]}")
+    for name in _SUMS:
+        length, dtype = STATE[name]
+        if arrays[name].dtype != dtype or arrays[name].shape != (length,):
+            raise ValueError(f"{name} is damaged")
+    filled, counts = arrays["filled"], arrays["counts"]
+    if filled.dtype != np.int64 or counts.dtype != np.int64 or filled.ndim != 1 or filled.shape != counts.shape:
+        raise ValueError("its cells are damaged")
+    inside = not len(filled) or (int(filled[0]) >= 0 and int(filled[-1]) < 2 * CELLS)
+    if not inside or not (np.diff(filled) > 0).all() or not ((counts > 0) & (counts <= MOST)).all():
+        raise ValueError("its cells are damaged")
+    _check_sums(arrays, filled, counts)
+    states = {name: arrays[name] for name in _SUMS}
+    cells = np.zeros(2 * CELLS, np.int64)
+    cells[filled] = counts
+    return states | {"cells": cells}
+
+
+def _check_sums(arrays: dict[str, Array], filled: Array, counts: Array) -> None:
+    """Raise unless cells, bins and sums agree with each other as those of one set of samples do."""
+    total = float(counts.astype(np.float64).sum())
+    side = 2 * base_bins(filled % CELLS) + (filled >= CELLS)
+    bins = np.zeros(2 * BASE, np.int64)
+    np.add.at(bins, side, counts)
+    if total > MOST or not np.array_equal(bins, arrays["base_counts"]):
+        raise ValueError("its counts do not add up")
+    sums, moments = arrays["base_sums"], arrays["moments"]
+    if not ((sums >= 0) & (sums <= bins * (1 + 1e-6))).all():
+        raise ValueError("its sums of confidences are damaged")
+    # The NLL of a label with probability 0 is infinite; of the rest of these five nothing is.
+    if not (moments >= 0).all() or not np.isfinite(moments[2:]).all() or float(moments[4]) > total:
+        raise ValueError("its sums of NLL and Brier score are damaged")

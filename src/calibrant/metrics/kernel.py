@@ -12,7 +12,7 @@ once more in float64 where one class holds nearly everything (a sum below `SATUR
 down to 2e-16 from 1.
 
 `top_label_blocks` goes through logits or probabilities of any shape, a block at a time: the samples that count, with
-what each contributes to every metric (`TopLabel`).
+what each contributes to every metric (`TopLabel`). `SketchCounts` adds them up.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from calibrant._arrays import (
     take_rows,
 )
 from calibrant._validation import FARTHEST_SUM, Bools, Ints
-from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
+from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
 
 SATURATED = 1.0 + 2.0**-7
 LARGE = 4_000_000  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
 BLOCK = 1 << 17  # samples per block
 BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
+_FLUSH = 1 << 23  # codes of cells to hold before they are counted
 
 
 def is_large(numbers: int) -> bool:
@@ -215,46 +216,28 @@ def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision 
 
 def compiled_passes() -> Any:
     """The compiled passes; imports Numba."""
-    return import_compiled("calibrant.metrics.sketch.compiled")
+    return import_compiled("calibrant.metrics.compiled")
 
 
 @dataclass(frozen=True)
 class TopLabel:
-    """Statistics of n samples, each ``[n]``, float64 but where said."""
+    """Statistics of n samples, each ``[n]``, float64 but where said; the first are those of `Finished`."""
 
     confidence: Doubles  # of the predicted class
     shortfall: Doubles  # 1 - confidence; for logits without the rounding of that subtraction
     correct: Bools  # bool; of tied maxima the first is the prediction
-    labels: Ints  # int64
-    predicted: Ints | None  # int64, or None where it is not known
-    max_logit: Doubles  # the largest value of the sample: its largest logit or probability
     nll: Doubles  # negative log-likelihood of the label
     brier: Doubles  # sum over classes of squared differences
     cells: Ints  # int64, where each confidence lies in the partition of `grid`
+    labels: Ints  # int64
+    predicted: Ints | None  # int64, or None where it is not known
+    max_logit: Doubles  # the largest value of the sample: its largest logit or probability
     # The type in which confidences or probabilities were given; None if computed from logits.
     precision: Precision | None
-    first: int  # the row of the input where the block begins
+    first: int = 0  # the row of the input where the block begins
     # Bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
-    counted: Bools | None
+    counted: Bools | None = None
     large: bool = False  # whether it is one block of so many that compiled passes pay
-
-    @classmethod
-    def of(
-        cls,
-        reduced: Reduced,
-        finished: Finished,
-        labels: Ints,
-        precision: Precision | None,
-        first: int = 0,
-        counted: Bools | None = None,
-        large: bool = False,
-    ) -> TopLabel:
-        """The samples of a block that was reduced and finished."""
-        confidence, shortfall, correct, nll, brier, cells = finished
-        largest = reduced.predicted, reduced.top
-        return cls(
-            confidence, shortfall, correct, labels, *largest, nll, brier, cells, precision, first, counted, large
-        )
 
     def rows(self) -> Ints:
         """The row of the input that each sample came from."""
@@ -299,7 +282,8 @@ def top_label_blocks(
         reduced, finished = judge_rows(z, truth, kind, precision, large=large)
         if visit is not None:
             visit(z, reduced, truth, large)
-        yield TopLabel.of(reduced, finished, truth, precision, first, counted, large)
+        largest = reduced.predicted, reduced.top
+        yield TopLabel(*finished, truth, *largest, precision, first, counted, large)
 
 
 def counted_rows(
@@ -319,3 +303,65 @@ def counted_rows(
                 counted = None
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
+
+
+class SketchCounts:
+    """The counts of one update, kept apart until all of it has been checked.
+
+    Args:
+        large: whether there are so many samples that counting them by compiled code pays.
+    """
+
+    def __init__(self, *, large: bool) -> None:
+        self.large = large
+        self.waiting: list[npt.NDArray[np.int32]] = []
+        self.length = 0
+        self.cells: Ints | None = None
+        self.base_counts = np.zeros(2 * BASE, np.int64)
+        self.base_sums = np.zeros(2 * BASE)
+        self.moments = np.zeros(5)
+
+    def observe(self, top: TopLabel, ranks: Doubles | None = None) -> None:
+        """Judged samples, ranked by their confidence or by other scores."""
+        if self.large and ranks is None:
+            tally = empty_tally(len(top.cells))
+            compiled_passes().tally(top.cells, top.correct, top.confidence, top.nll, top.brier, *tally)
+            self.add(tally)
+            return
+        cells = top.cells if ranks is None else cells_of(*squash(ranks))
+        self.count(cells, top.confidence, top.correct, base_bins(top.cells))
+        nll, brier = top.nll, top.brier
+        with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
+            self.moments += np.array([nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)])
+
+    def count(self, cells: Ints, confidence: Doubles, correct: Bools, base: npt.NDArray[np.int32]) -> None:
+        """Samples by their cells and by the base bins of their confidence."""
+        side = 2 * base + ~correct
+        self.base_counts += np.bincount(side, minlength=2 * BASE)
+        self.base_sums += np.bincount(side, confidence, minlength=2 * BASE)
+        self._wait((cells + CELLS * ~correct).astype(np.int32))
+
+    def add(self, tally: Tally) -> None:
+        """Samples that were counted already, but for their cells."""
+        self.base_counts += tally.base_counts
+        self.base_sums += tally.base_sums
+        self.moments += tally.moments
+        self._wait(tally.code)
+
+    def _wait(self, code: npt.NDArray[np.int32]) -> None:
+        self.waiting.append(code)
+        self.length += len(code)
+        if self.length >= _FLUSH:
+            self.cells = np.zeros(2 * CELLS, np.int64) if self.cells is None else self.cells
+            self.flush(self.cells)
+
+    def flush(self, counts: Ints) -> None:
+        """Add the codes that wait to the counts of all cells, ``[2 * CELLS]``."""
+        if self.large:
+            for code in self.waiting:
+                compiled_passes().count_codes(code, counts)
+        elif self.waiting and self.length < CELLS // 8:
+            np.add.at(counts, np.concatenate(self.waiting), 1)
+        elif self.waiting:
+            counts += np.bincount(np.concatenate(self.waiting), minlength=2 * CELLS)
+        self.waiting, self.length = [], 0

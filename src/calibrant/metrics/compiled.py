@@ -15,8 +15,8 @@ import numba
 import numpy as np
 
 from calibrant._numba import FAST, F, bits_of_float64, exp32, exp64
-from calibrant.metrics.sketch import grid
-from calibrant.metrics.sketch.kernel import SATURATED
+from calibrant.metrics import grid
+from calibrant.metrics.kernel import SATURATED
 
 _RUN = 64  # float32 numbers that are added up before their sum goes into a float64
 _FEW = 48  # classes up to which rows are turned

@@ -18,21 +18,10 @@ import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import MOST_BINS, Bools, Ints, check_integer, check_number
-from calibrant.metrics.calibration import Reliability, running_sums
+from calibrant.metrics.calibration import Reliability, running_sums, smooth_ece_of_residuals
 from calibrant.metrics.catalogue import MEASURED, split_name
+from calibrant.metrics.grid import BASE, CELLS, HALF, PER_HIGH, PER_LOW, base_begins, centres, shortfall_edges, unsquash
 from calibrant.metrics.selective import RiskCoverage
-from calibrant.metrics.sketch.grid import (
-    BASE,
-    CELLS,
-    HALF,
-    PER_HIGH,
-    PER_LOW,
-    base_begins,
-    centres,
-    shortfall_edges,
-    unsquash,
-)
-from calibrant.metrics.smooth import smooth_ece_of_residuals
 from calibrant.metrics.ties import best_aurc, smallest_count, sum_of_risks
 
 

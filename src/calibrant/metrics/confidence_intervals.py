@@ -1,35 +1,153 @@
-r"""Differences between two models on the same samples, with bootstrap intervals.
+r"""Confidence intervals of a sketch's metrics, and of the differences between two models on the same samples.
 
-A replicate draws samples, and both models are seen on the same ones, so that what makes a sample hard for both cancels.
-Samples that no metric can tell apart are drawn together: those in the same bins of both models, right or wrong alike.
-60 bins for calibration make a table of at most 14400 counts, 64 groups of equal mass for rankings one of 16384,
-whatever the number of samples.
+Shares (accuracy, risk at a coverage) have Wilson's interval, NLL and Brier score that of a mean. The others come from
+the bootstrap. MCE is the largest gap of any bin, however few samples are in it: its interval tells its spread, hardly
+its truth.
+
+Of two models a replicate draws samples, and both models are seen on the same ones, so that what makes a sample hard for
+both cancels. Samples that no metric can tell apart are drawn together: those in the same bins of both models, right or
+wrong alike. 60 bins for calibration make a table of at most 14400 counts, 64 groups of equal mass for rankings one of
+16384, whatever the number of samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import Bools, Ints
-from calibrant.metrics.bootstrap.intervals import (
+from calibrant.metrics.bootstrap import (
+    BATCH,
+    FEWEST,
+    GROUPS,
     Interval,
+    ScoreGroups,
+    area_values,
     bootstrap_interval,
     check_level,
-    ece_by_chance,
+    draw_hits,
     normal_interval,
+    wilson,
 )
-from calibrant.metrics.bootstrap.replicates import BATCH, GROUPS, area_values
-from calibrant.metrics.calibration import ece, reliability
-from calibrant.metrics.catalogue import BINS
+from calibrant.metrics.calibration import Reliability, ece, reliability
+from calibrant.metrics.catalogue import BINS, MEASURED, describe, split_name
 from calibrant.metrics.selective import augrc, aurc
+from calibrant.metrics.summary import Summary
 
-FINE, RANKS = 60, 64
+FEWEST_BY_CHANCE = 250  # draws of a perfectly calibrated model
+FINE, RANKS = 60, 64  # bins and groups of a paired comparison
 RANKED = ("aurc", "augrc")  # metrics of the score alone
 EVERYWHERE = (-math.inf, math.inf)  # where a difference can lie
+
+
+def intervals(
+    summary: Summary, *, level: float = 0.95, replicates: int = 1000, seed: int = 0, only: Container[str] = MEASURED
+) -> dict[str, Interval]:
+    """Confidence intervals of every metric of `Summary.metrics`.
+
+    Args:
+        summary: of a sketch.
+        level: confidence level.
+        replicates: how many bootstrap replicates.
+        seed: of the random numbers.
+        only: names of the metrics that are wanted; the others are not computed, which changes no number.
+
+    Returns:
+        An interval for every metric, by name. Limits are NaN where the value is, and where no bootstrap can tell: with
+        fewer than ten samples, and for rankings when all or none are right.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.metrics import ConfidenceSketch, intervals
+        >>> sketch = ConfidenceSketch()
+        >>> sketch.update_confidence(np.full(1000, 0.9), np.arange(1000) < 800)
+        >>> ece = intervals(sketch.summary())["ece"]
+        >>> round(ece.value, 3), round(ece.low, 2), round(ece.high, 2)
+        (0.1, 0.08, 0.13)
+    """
+    check_level(level, replicates, seed)
+    rng = np.random.default_rng(seed)
+    groups = ScoreGroups.of_cells(summary)
+    differences = groups.differences(rng, replicates, only)
+    if not summary.by_confidence:
+        # Cells of another score know nothing of calibration; the bins of the confidence do.
+        groups = ScoreGroups.of_bins(summary)
+        of_bins = groups.differences(rng, replicates, only)
+        differences |= {name: part for name, part in of_bins.items() if describe(name).family != "Selective"}
+    by_chance = groups.by_chance(rng, max(FEWEST_BY_CHANCE, replicates // 4), only)
+    limits = {}
+    for name, value in summary.metrics(only).items():
+        null = None if name == "mce" else by_chance.get(name)
+        limits[name] = _interval_of_counts(summary, name, float(value), level) or bootstrap_interval(
+            name, float(value), differences[name], level, null=null
+        )
+    return limits
+
+
+def interval_at(summary: Summary, name: str, level: float) -> Interval:
+    """A risk at any coverage, or a coverage at any risk, with its interval: ``risk_at_coverage_0.85``."""
+    base, setting = split_name(name)
+    if base not in ("risk_at_coverage", "coverage_at_risk") or setting is None:
+        raise ValueError(f"expected risk_at_coverage or coverage_at_risk with a share, got {name!r}")
+    value = float(getattr(summary, base)(setting))
+    return _interval_of_counts(summary, name, value, level) or Interval(value, math.nan, math.nan)
+
+
+def _interval_of_counts(summary: Summary, name: str, value: float, level: float) -> Interval | None:
+    """An interval that needs no bootstrap, or that it cannot give; None for the others."""
+    base, setting = split_name(name)
+    if base == "accuracy":
+        return _share_interval(value, summary.samples, level)
+    if base == "risk_at_coverage" and setting is not None:
+        return _share_interval(value, math.ceil(setting * summary.samples - 1e-9), level)
+    if base in ("nll", "brier"):
+        square = summary.moments[1 if base == "nll" else 3] / summary.samples
+        error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
+        return normal_interval(value, error, level, *describe(base).bounds)
+    if base == "coverage_at_risk" and setting is not None:
+        return _coverage_interval(summary, setting, value, level)
+    # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
+    is_one_sided = describe(base).family == "Selective" and summary.errors in (0, summary.samples)
+    return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or is_one_sided else None
+
+
+def _coverage_interval(summary: Summary, risk: float, value: float, level: float) -> Interval:
+    """Coverage at risk, where Wilson's limits of the risk stand for the risk itself.
+
+    The bootstrap fails here: the least confident errors among the first few samples decide, and are drawn or not.
+    """
+    curve = summary.risk_coverage_curve()
+    accepted = curve.coverage * summary.samples
+    low, high = (
+        float(curve.coverage[limit <= risk][-1]) if (limit <= risk).any() else 0.0
+        for limit in wilson(curve.risk * accepted, accepted, level)[::-1]
+    )
+    return Interval(value, min(value, low), max(value, high))
+
+
+def _share_interval(value: float, number: int, level: float) -> Interval:
+    low, high = wilson(value * number, number, level)
+    return Interval(value, min(value, float(low)), max(value, float(high)))
+
+
+def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) -> Doubles:
+    """ECE values that a perfectly calibrated model with these bins would show, ``[draws]``.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.metrics import ece_by_chance, reliability
+        >>> sure = np.full(100, 0.8)
+        >>> round(float(ece_by_chance(reliability(sure, np.arange(100) < 80)).mean()), 2)  # sqrt(2/pi) 0.4 / 10
+        0.03
+    """
+    filled = reliability.count > 0
+    size, confidence = reliability.count[filled], np.clip(reliability.confidence[filled], 0, 1)
+    hits = draw_hits(np.random.default_rng(seed), size, confidence, draws)
+    return np.abs(size * confidence - hits).sum(1) / size.sum()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, audit
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, merge
-from calibrant.metrics.sketch import exact
+from calibrant.metrics import exact_summary
 from tests.reference import metrics as reference
 
 RISKS, COVERAGES = (0.01, 0.02, 0.05, 0.1), (0.8, 0.9, 0.95)
@@ -93,7 +93,7 @@ def test_what_is_kept_is_no_more_than_it_says():
 def test_more_samples_than_are_kept_are_sketched(monkeypatch):
     p, labels = clipped(np.float64)
     whole = collect(Predictions.from_probabilities(p, labels)).summary()
-    monkeypatch.setattr(exact.Confidences.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(exact_summary.Confidences.__init__, "__defaults__", (1000,))
     found = collect(Predictions.from_probabilities(p, labels))
     assert found.confidences.confidence == []
     for name, value in found.summary().metrics().items():
@@ -103,7 +103,7 @@ def test_more_samples_than_are_kept_are_sketched(monkeypatch):
 
 @pytest.mark.parametrize("most", [2**22, 1000])
 def test_parts_together_are_as_exact_as_the_whole(monkeypatch, most):
-    monkeypatch.setattr(exact.Confidences.__init__, "__defaults__", (most,))
+    monkeypatch.setattr(exact_summary.Confidences.__init__, "__defaults__", (most,))
     p, labels = clipped(np.float64)
     whole = collect(Predictions.from_probabilities(p, labels)).summary().metrics()
     halves = [slice(0, 700), slice(700, 1500)]

@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from calibrant._arrays import Doubles, Precision
 from calibrant._validation import Bools
-from calibrant.metrics.calibration import aece, ece, mce
+from calibrant.metrics.calibration import aece, ece, mce, smooth_ece
+from calibrant.metrics.grid import BASE
+from calibrant.metrics.kernel import TopLabel
 from calibrant.metrics.selective import RiskCoverage, curve_of_groups
-from calibrant.metrics.sketch.grid import BASE
-from calibrant.metrics.sketch.kernel import TopLabel
-from calibrant.metrics.sketch.summary import Approximate, Summary
-from calibrant.metrics.smooth import smooth_ece
+from calibrant.metrics.summary import Approximate, Summary
 from calibrant.metrics.ties import Groups, group_by_score
 
 MOST = 2**22  # samples of which confidence and correctness are kept: 38 MB
