@@ -14,8 +14,8 @@ from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
 from calibrant.export.inputs import read_inputs
 from calibrant.metrics import ConfidenceSketch
-from calibrant.selective.policy_file.file import from_dict as rule_from_dict
-from calibrant.selective.policy_file.file import to_dict
+from calibrant.selective.policy.file import from_dict as rule_from_dict
+from calibrant.selective.policy.file import to_dict
 
 onnx = pytest.importorskip("onnx")
 

@@ -10,10 +10,10 @@ In the order of imports:
 `thresholds`     where to accept, so that the promise holds
 `set_counts`     prediction sets, counted
 `sets`           prediction sets: their scores and quantiles
-`policy`         fitting, deciding, and the outcome of decisions
-`policy_file`    policies on disk, checked from end to end
-`analysis`       the analyses of the paper SC
+`policy`         fitting, deciding, the outcome of decisions, and policies on disk
 ===============  =======================================================================================================
+
+`rankings` and `logit_statistics` are the analyses of the paper SC.
 """
 
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ from calibrant.selective.thresholds.risk import (
 )
 
 if TYPE_CHECKING:
-    from calibrant.selective.analysis.logits import (
+    from calibrant.selective.logit_statistics import (
         MaxLogitGivenMSP,
         MSPBin,
         RankStatistics,
@@ -57,13 +57,8 @@ if TYPE_CHECKING:
         normalised_given_max_logit,
         sorted_logits,
     )
-    from calibrant.selective.analysis.rankings import (
-        ErrorsBySource,
-        MethodCurve,
-        errors_by_source,
-        risk_coverage_by_method,
-    )
-    from calibrant.selective.policy_file.file import to_dict
+    from calibrant.selective.policy.file import to_dict
+    from calibrant.selective.rankings import ErrorsBySource, MethodCurve, errors_by_source, risk_coverage_by_method
 
 __all__ = [
     "CostThreshold",

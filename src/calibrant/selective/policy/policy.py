@@ -151,7 +151,7 @@ class Policy(Rule):
 
     def _check_readable(self) -> None:
         """Raise unless the policy could be read back after it was written."""
-        from calibrant.selective.policy_file.file import from_dict, to_dict  # here: they bring pydantic along
+        from calibrant.selective.policy.file import from_dict, to_dict  # here: they bring pydantic along
 
         try:
             from_dict(to_dict(self))
@@ -243,13 +243,13 @@ class Policy(Rule):
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON, aside and then renamed."""
-        from calibrant.selective.policy_file.file import write_policy  # here: it brings pydantic along
+        from calibrant.selective.policy.file import write_policy  # here: it brings pydantic along
 
         write_policy(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Read a policy, checked from end to end; nothing in the file is executed."""
-        from calibrant.selective.policy_file.file import read_policy  # here: it brings pydantic along
+        from calibrant.selective.policy.file import read_policy  # here: it brings pydantic along
 
         return cls(**vars(read_policy(path)))
