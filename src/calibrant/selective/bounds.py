@@ -15,10 +15,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincinv, betaln, gammaln
 
-from calibrant._validation import Bools, Ints
-from calibrant.metrics import Doubles, Interval, wilson
+from calibrant._validation import Bools, Ints, check_number
+from calibrant.metrics import NEAREST, Doubles, Interval, wilson
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def check_open_share(name: str, value: float) -> float:
+    """A number above 0 and below 1, by a little more than rounding."""
+    value = check_number(name, value, 0.0, 1.0)
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+    if not NEAREST <= value <= 1 - NEAREST:
+        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
+    return value
 
 
 def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -> Doubles:

@@ -21,16 +21,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from calibrant._numbers import allowed, count, number, percent, round_percent
-from calibrant._validation import Bools, Ints, listing
+from calibrant._validation import Bools, Ints, did_you_mean, listing, short, shorten
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Ops
 from calibrant.predictions import class_name
-from calibrant.selective.bounds import binomial_tail, coverage_p_value, mean_tail, upper_limit
+from calibrant.selective.bounds import binomial_tail, check_open_share, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 KINDS = ("risk", "precision", "recall", "cost", "expected-risk")
+SPELLINGS = "precision=CLASS:SHARE, recall=CLASS:SHARE or expected-risk:SHARE"
+LARGEST_COST = 1e9
+MOST_COSTED = 1000  # classes of a cost matrix
 
 
 class LossTally(NamedTuple):
@@ -241,3 +244,61 @@ class Promise:
         if self.of == "expected-risk":
             return f"{percent(tally.mean)} of all samples are answered wrongly."
         return ""
+
+
+def check_costs(costs: Any, classes: int) -> Any:
+    """A cost matrix ``[C, C]`` of numbers that are at least 0, some of them above."""
+    try:
+        matrix = np.asarray(costs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"costs must be numbers [{classes}, {classes}], got {short(costs)}") from None
+    if classes > MOST_COSTED:
+        raise ValueError(f"costs are for at most {MOST_COSTED:,} classes, got {classes:,}")
+    if matrix.shape != (classes, classes):
+        raise ValueError(f"costs must be [{classes}, {classes}], by label and answer, got {list(matrix.shape)}")
+    if not ((matrix >= 0) & (matrix <= LARGEST_COST)).all() or not matrix.max() > 0:
+        raise ValueError(f"costs must lie between 0 and {LARGEST_COST:g}, some above 0")
+    return matrix
+
+
+def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    """A promise as people write it: several of precision, or one of another kind.
+
+    Example:
+        >>> parse_promises("precision=dog:0.95", ("cat", "dog"), 2).shares
+        ((1, 0.95),)
+        >>> parse_promises("expected-risk:0.05", None, 10).target
+        0.05
+    """
+    entries = list(texts) if isinstance(texts, list | tuple) else [texts]
+    promises = [_parse(text, class_names, num_classes) for text in entries]
+    if not promises:
+        raise ValueError(f"promise must be {SPELLINGS}, got nothing")
+    if len(promises) == 1:
+        return promises[0]
+    if any(promise.of != "precision" for promise in promises):
+        raise ValueError("several promises at once are for the precision of different classes")
+    shares = tuple(share for promise in promises for share in promise.shares)
+    if len(dict(shares)) < len(shares):
+        raise ValueError("the precision of a class is promised twice")
+    return Promise("precision", shares=shares)
+
+
+def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    head, colon, digits = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    kind, equals, name = head.partition("=")
+    kind = kind.strip()
+    if not colon or kind not in ("precision", "recall", "expected-risk") or bool(equals) != (kind != "expected-risk"):
+        raise ValueError(f"promise must be {SPELLINGS}, got {short(text)}")
+    try:
+        share = float(digits.strip().removesuffix("%")) / (100 if digits.strip().endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"promise {short(text)} must end in a share between 0 and 1, got {digits[:40]!r}") from None
+    share = check_open_share(f"the share of {short(text)}", share)
+    if kind == "expected-risk":
+        return Promise(kind, target=share)
+    name, names = name.strip(), list(class_names or map(str, range(num_classes)))
+    if name not in names:
+        hint = did_you_mean(name, names) or f"; there are {listing(names)}"
+        raise ValueError(f"no class {shorten(name)!r}{hint}")
+    return Promise(kind, shares=((names.index(name), share),))

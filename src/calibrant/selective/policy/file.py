@@ -22,11 +22,10 @@ from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
 from calibrant.predictions import FLOOR, class_name, customary_positive
-from calibrant.selective.policy.decision import decision_formula
 from calibrant.selective.policy.file_entries import EVERY_SET, VERSION, WORDS, PolicyEntries, excerpt, read_entries
-from calibrant.selective.policy.request import check_costs
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.promise import Promise
+from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.rule import Rule, decision_formula
+from calibrant.selective.promise import Promise, check_costs
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, NORMALISED, Score
 from calibrant.selective.sets import RANKED, PredictionSets
 from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
@@ -36,17 +35,17 @@ LARGEST = 2**26  # bytes of a file
 EXTREME = 1e4  # logits that every policy has a finite answer to
 
 
-def write_policy(rule: Rule, path: str | Path) -> None:
+def write_policy(policy: Policy, path: str | Path) -> None:
     """Write a policy, aside and then renamed."""
     if Path(path).suffix.lower() != ".json":
         raise ValueError(f"{path}: a policy is written as .json, got {Path(path).suffix!r}")
-    text = json.dumps(to_dict(rule), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    text = json.dumps(to_dict(policy), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with written_aside(path) as aside:
         # Half a surrogate pair, which evidence may hold, becomes the escape that JSON has for it.
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def read_policy(path: str | Path) -> Rule:
+def read_policy(path: str | Path) -> Policy:
     """Read a policy; whatever is wrong with the file is a ValueError that names it and the entry."""
     data = read_regular(path, LARGEST)
     try:
@@ -62,47 +61,47 @@ def checksum(entries: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
 
 
-def to_dict(rule: Rule) -> dict[str, Any]:
+def to_dict(policy: Policy) -> dict[str, Any]:
     """A policy as plain data."""
     from calibrant import __version__
 
-    calibrator = rule.calibrator
+    calibrator = policy.calibrator
     entries = {
         "format": FORMAT,
         "version": VERSION,
         "calibrant": __version__,
-        "summary": rule.summary,
-        "how": rule.method_summary,
-        "takes": rule.takes,
-        "kind": rule.kind,
-        "classes": rule.num_classes,
-        "class_names": None if rule.class_names is None else list(rule.class_names),
-        "positive": rule.positive,
-        "target_risk": rule.target_risk,
-        "confidence": rule.confidence,
+        "summary": policy.summary,
+        "how": policy.method_summary,
+        "takes": policy.takes,
+        "kind": policy.kind,
+        "classes": policy.num_classes,
+        "class_names": None if policy.class_names is None else list(policy.class_names),
+        "positive": policy.positive,
+        "target_risk": policy.target_risk,
+        "confidence": policy.confidence,
         "calibrator": None if calibrator is None else {"name": calibrator.name, **calibrator.state()},
-        "score": rule.score.to_dict(),
-        "threshold": _threshold_dict(rule.threshold),
-        "group": rule.group,
-        "groups": None if rule.groups is None else {k: _threshold_dict(v) for k, v in rule.groups.items()},
-        "evidence": json_value(dict(rule.evidence)),
+        "score": policy.score.to_dict(),
+        "threshold": _threshold_dict(policy.threshold),
+        "group": policy.group,
+        "groups": None if policy.groups is None else {k: _threshold_dict(v) for k, v in policy.groups.items()},
+        "evidence": json_value(dict(policy.evidence)),
     }
-    if rule.floor != FLOOR:
-        entries["floor"] = rule.floor
-    if not rule.promise.is_plain:
-        entries["promise"] = _promise_dict(rule.promise, rule.class_names)
-    if rule.classes is not None:
+    if policy.floor != FLOOR:
+        entries["floor"] = policy.floor
+    if not policy.promise.is_plain:
+        entries["promise"] = _promise_dict(policy.promise, policy.class_names)
+    if policy.classes is not None:
         entries["class_thresholds"] = [
             {
                 "class": part.label,
-                "name": class_name(part.label, rule.class_names),
+                "name": class_name(part.label, policy.class_names),
                 "group": part.group,
                 "threshold": _threshold_dict(part.threshold),
             }
-            for part in rule.classes
+            for part in policy.classes
         ]
-    if rule.sets is not None:
-        entries["sets"] = _sets_dict(rule.sets, rule.class_names)
+    if policy.sets is not None:
+        entries["sets"] = _sets_dict(policy.sets, policy.class_names)
     return {**entries, "checksum": checksum(entries)}
 
 
@@ -158,7 +157,7 @@ def _sets_dict(sets: PredictionSets, class_names: tuple[str, ...] | None) -> dic
     return entries
 
 
-def from_dict(data: Any) -> Rule:
+def from_dict(data: Any) -> Policy:
     """A policy out of plain data, checked."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
@@ -169,7 +168,7 @@ def from_dict(data: Any) -> Rule:
     if file.positive is not None and file.classes != 2:
         raise ValueError(f"positive is for two classes, got {file.positive} with {file.classes}")
     positive = customary_positive(names) if file.positive is None and file.classes == 2 else file.positive
-    rule = Rule(
+    policy = Policy(
         num_classes=file.classes,
         class_names=names,
         positive=positive,
@@ -188,13 +187,13 @@ def from_dict(data: Any) -> Rule:
         promise=Promise() if file.promise is None else file.promise.restore(),
         classes=None if file.class_thresholds is None else tuple(part.restore() for part in file.class_thresholds),
     )
-    check_consistent(rule)
+    check_consistent(policy)
     if "checksum" in data and data["checksum"] != checksum(data):
         raise ValueError(
             "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "
             'the line "checksum"'
         )
-    return rule
+    return policy
 
 
 def _restore_calibrator(file: PolicyEntries) -> Calibrator | None:

@@ -27,8 +27,7 @@ from calibrant._validation import LARGEST_LOGIT, LARGEST_SEED
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import FLOOR
-from calibrant.selective.policy.request import LARGEST_COST, MOST_COSTED
-from calibrant.selective.promise import KINDS, LossTally, Promise
+from calibrant.selective.promise import KINDS, LARGEST_COST, MOST_COSTED, LossTally, Promise
 from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import LARGEST_PENALTY, METHODS, PredictionSets
 from calibrant.selective.thresholds.menu import Offer

@@ -17,8 +17,7 @@ from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions
-from calibrant.selective.policy.decision import check_input, decide, logits_formula
-from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy.rule import Rule, check_input, decide, logits_formula
 from calibrant.selective.policy.selection import ChoiceSamples
 from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores

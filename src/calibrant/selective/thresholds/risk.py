@@ -37,9 +37,16 @@ from scipy.special import betaincinv
 from calibrant._arrays import ArrayLike
 from calibrant._numbers import allowed, count, percent
 from calibrant._validation import check_choice, check_number, check_scores
-from calibrant.metrics import NEAREST, Doubles, Interval
+from calibrant.metrics import Doubles, Interval
 from calibrant.predictions import class_name
-from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
+from calibrant.selective.bounds import (
+    UNKNOWN,
+    check_open_share,
+    coverage_interval,
+    fewest,
+    fewest_at_rates,
+    risk_interval,
+)
 from calibrant.selective.thresholds.menu import Offer, add_menu
 from calibrant.selective.thresholds.search import Curve, FixedSequence, curve_of, search
 
@@ -300,16 +307,6 @@ def include_choice_samples(threshold: Threshold, share: float) -> Threshold:
     risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
     reason = _abstention_text(threshold.samples, risk, fewest(risk, delta), needed)
     return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
-
-
-def check_open_share(name: str, value: float) -> float:
-    """A number above 0 and below 1, by a little more than rounding."""
-    value = check_number(name, value, 0.0, 1.0)
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
-    if not NEAREST <= value <= 1 - NEAREST:
-        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
-    return value
 
 
 def abstaining_threshold(method: str, target_risk: float | None, confidence: float | None) -> Threshold:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from calibrant._validation import Bools, Ints, check_choice, check_number, listing
 from calibrant.metrics import Doubles
-from calibrant.selective.bounds import coverage_interval, fewest, risk_interval
+from calibrant.selective.bounds import check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.menu import add_menu
 from calibrant.selective.thresholds.risk import (
@@ -35,7 +35,6 @@ from calibrant.selective.thresholds.risk import (
     Method,
     Threshold,
     abstaining_threshold,
-    check_open_share,
     include_choice_samples,
     threshold_for_coverage,
     threshold_on,
