@@ -5,10 +5,8 @@ In the order of imports:
 ===============  =======================================================================================================
 `scores`         what ranks predictions by confidence
 `bounds`         what a number of errors says about the risk behind it: exact limits and p-values
-`split`          which samples choose a policy's parts, and which set its threshold
 `promise`        what a policy promises, and whether a promise was kept
 `thresholds`     where to accept, so that the promise holds
-`set_counts`     prediction sets, counted
 `sets`           prediction sets: their scores and quantiles
 `policy`         fitting, deciding, the outcome of decisions, and policies on disk
 ===============  =======================================================================================================
@@ -23,6 +21,7 @@ from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, cov
 from calibrant.selective.policy.evidence import bin_counts, class_counts
 from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.policy.rule import Decision, Decisions, decision_chunks, decision_formula
 from calibrant.selective.policy.selection import CALIBRATORS_TRIED, Selection, judge_logits, select, take_for_choice
 from calibrant.selective.promise import Promise
@@ -35,9 +34,7 @@ from calibrant.selective.scores import (
     negative_entropy,
     normalised_max_logit,
 )
-from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import PredictionSets
-from calibrant.selective.split import FEWEST_FOR_CHOICE
 from calibrant.selective.thresholds.mean_loss import CostThreshold, threshold_for_cost
 from calibrant.selective.thresholds.risk import (
     Threshold,
@@ -45,6 +42,7 @@ from calibrant.selective.thresholds.risk import (
     threshold_for_risk,
     thresholds_by_group,
 )
+from calibrant.selective.thresholds.samples import FEWEST_FOR_CHOICE
 
 if TYPE_CHECKING:
     from calibrant.selective.logit_statistics import (

@@ -25,7 +25,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy.special import betaincinv
@@ -45,7 +45,9 @@ from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import NumpyOps, Ops
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import coverage_p_value
-from calibrant.selective.set_counts import SetCounts
+
+if TYPE_CHECKING:
+    from calibrant.selective.policy.prediction_sets import SetCounts
 
 V = TypeVar("V")
 

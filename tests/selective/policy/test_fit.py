@@ -6,7 +6,7 @@ import pytest
 from calibrant import Policy, Predictions
 from calibrant.selective.policy.fit import check_compatible, read_promise, read_set_target
 from calibrant.selective.promise import Promise
-from calibrant.selective.split import draw_uniform
+from calibrant.selective.thresholds.samples import draw_uniform
 from tests.helpers.policies import drawn, masks
 
 

@@ -27,11 +27,10 @@ from calibrant._validation import LARGEST_LOGIT, LARGEST_SEED
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import FLOOR
+from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.promise import KINDS, LARGEST_COST, MOST_COSTED, LossTally, Promise
-from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import LARGEST_PENALTY, METHODS, PredictionSets
-from calibrant.selective.thresholds.menu import Offer
-from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+from calibrant.selective.thresholds.risk import ClassThreshold, Offer, Threshold
 
 VERSION = 1
 MOST_CLASSES = 10**6

@@ -17,19 +17,22 @@ from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
 from calibrant.selective.bounds import check_open_share
 from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
-from calibrant.selective.policy.set_fitting import SetFit, count_sets
 from calibrant.selective.promise import LARGEST_COST, Promise, check_costs, parse_promises
 from calibrant.selective.scores import FORMULAS, Score
 from calibrant.selective.sets import SetTarget
-from calibrant.selective.split import FEWEST_FOR_CHOICE, count_for_threshold, draw_uniform, share_for_choice
 from calibrant.selective.thresholds.images import threshold_over_images
 from calibrant.selective.thresholds.mean_loss import threshold_of_promise
 from calibrant.selective.thresholds.risk import abstaining_threshold
 from calibrant.selective.thresholds.samples import (
+    FEWEST_FOR_CHOICE,
     ScoredSamples,
     ThresholdTarget,
+    count_for_threshold,
+    draw_uniform,
+    share_for_choice,
     threshold_over_samples,
     thresholds_by_class,
 )

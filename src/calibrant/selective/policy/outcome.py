@@ -20,9 +20,9 @@ from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.policy.evidence import Fingerprint
 from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.policy.rule import Decisions
 from calibrant.selective.promise import LossTally
-from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.thresholds.images import AnsweredImages
 
 FORMATS = (".parquet", ".csv", ".npz")

@@ -25,8 +25,8 @@ from calibrant.selective.policy.fit import (
     read_promise,
     read_set_target,
 )
+from calibrant.selective.policy.prediction_sets import predict_sets
 from calibrant.selective.policy.rule import Decisions, Rule, decide
-from calibrant.selective.policy.set_fitting import predict_sets
 from calibrant.selective.scores import NORMALISED
 from calibrant.selective.thresholds.risk import Method
 from calibrant.selective.thresholds.samples import ThresholdTarget

@@ -37,7 +37,7 @@ from calibrant.posthoc import (
 )
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
-from calibrant.selective.split import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
+from calibrant.selective.thresholds.samples import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried

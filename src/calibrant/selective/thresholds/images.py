@@ -21,8 +21,7 @@ import numpy as np
 from calibrant._numbers import allowed, count
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
-from calibrant.selective.thresholds.menu import menu_words, offers_from
-from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold
+from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold, menu_words, offers_from
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
 from calibrant.selective.thresholds.search import STEPS, candidates_of, curve_of
 

@@ -30,10 +30,9 @@ from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_numb
 from calibrant.metrics import Doubles, Interval
 from calibrant.selective.bounds import allowed_errors, check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.split import draw_uniform, share_for_choice
 from calibrant.selective.thresholds.images import can_show_risk, most_promising
 from calibrant.selective.thresholds.risk import Threshold, abstaining_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
+from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, draw_uniform, share_for_choice
 from calibrant.selective.thresholds.search import INTO_GAP, TIED, candidates_of, curve_of
 
 #: Of the stake; a rare answer that costs the most would take nearly all of a whole one.

@@ -1,7 +1,7 @@
 r"""The threshold of a policy over independent samples: one for all, or one for each group, predicted class, or both.
 
-The samples are others than those that calibrator and score were chosen on; these plan the tests. With several
-thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
+A random split by the seed says which samples choose calibrator and score, and plan the tests, and which others set the
+threshold. With several thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
 
 **Groups** have equal shares of :math:`\delta`.
 
@@ -29,12 +29,12 @@ from calibrant._validation import Bools, Ints, check_choice, check_number, listi
 from calibrant.metrics import Doubles
 from calibrant.selective.bounds import check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.menu import add_menu
 from calibrant.selective.thresholds.risk import (
     ClassThreshold,
     Method,
     Threshold,
     abstaining_threshold,
+    add_menu,
     include_choice_samples,
     threshold_for_coverage,
     threshold_on,
@@ -45,6 +45,43 @@ PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other
 FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
 FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
 MOST_GROUPS = 1000
+
+SHARE = 0.2  # of the samples, for the choice, where that is enough of them
+PLAN_SHARE = 0.1  # where there is nothing to choose, and they only plan the tests
+ENOUGH, PLAN_ENOUGH = 50, 20  # samples
+MOST_SHARE = 1 / 3
+FEWEST_FOR_CHOICE = 150  # samples, below which nothing is chosen and all are for the threshold
+BLOCK = 2**16  # samples whose random numbers are drawn together
+_STREAM = 0x5BA51C  # any number that no one takes for a seed
+
+
+def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
+    """The share of the samples that calibrator, score and the order of the tests are chosen on.
+
+    Example:
+        >>> (
+        ...     [round(share_for_choice(samples), 2) for samples in (150, 200, 1000)],
+        ...     share_for_choice(1000, plans_only=True),
+        ... )
+        ([0.33, 0.25, 0.2], 0.1)
+    """
+    share, enough = (PLAN_SHARE, PLAN_ENOUGH) if plans_only else (SHARE, ENOUGH)
+    return max(share, min(MOST_SHARE, enough / samples))
+
+
+def draw_uniform(seed: int, start: int, count: int) -> Doubles:
+    """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are.
+
+    They are of a stream of their own: ``default_rng(seed)`` may have made the samples, which the split must not follow.
+    """
+    first_block, last_block = start // BLOCK, (start + count - 1) // BLOCK
+    blocks = [np.random.default_rng([_STREAM, seed, k]).random(BLOCK) for k in range(first_block, last_block + 1)]
+    return np.concatenate(blocks)[start - first_block * BLOCK :][:count]
+
+
+def count_for_threshold(seed: int, count: int, share: float) -> int:
+    """How many of the first ``count`` samples are for the threshold, where a ``share`` is for the choice."""
+    return sum(int((draw_uniform(seed, s, min(BLOCK, count - s)) >= share).sum()) for s in range(0, count, BLOCK))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,23 +1,126 @@
-"""Prediction sets counted: their sizes, and how often the true class is among them, in all and by class."""
+"""Prediction sets fitted, given and counted: scores of true classes on samples that the calibrator did not see.
+
+The calibrator, and the regularisation of RAPS, come from the samples of the choice; the quantile from the others. Given
+the former, the latter and new samples are exchangeable, which is all that the coverage rests on.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, as_kind_of, cache_chunks, row_slices
 from calibrant._files import json_value
 from calibrant._numbers import count, fixed, percent, span_words
-from calibrant._validation import Bools, Ints
-from calibrant.metrics import Interval, z_value
-from calibrant.predictions import class_name
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant.metrics import Doubles, Interval, z_value
+from calibrant.posthoc import NumpyOps, softmax
+from calibrant.predictions import Predictions, class_name
 from calibrant.selective.bounds import UNKNOWN, risk_interval
+from calibrant.selective.policy.rule import Rule, check_input, decide, logits_formula
+from calibrant.selective.policy.selection import ChoiceSamples
+from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores
+from calibrant.selective.thresholds.samples import draw_uniform
 
-LEVEL = 0.95  # of the intervals
+LEVEL = 0.95  # of the intervals of counts
+MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
+_FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: new samples must have different ones
+
+
+def _random(seed: int, stream: int, start: int, count: int) -> Doubles:
+    stream_seed = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return draw_uniform(stream_seed, start, count)[:, None]
+
+
+def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
+    """The sets of an array ``[N, C]``: a mask of the same shape, as `Policy.predict_sets` gives it."""
+    if rule.sets is None:
+        raise ValueError("the policy has no prediction sets: fit it with sets, for example sets=0.95")
+    z = check_input(rule, values)
+    parts = []
+    for part in cache_chunks(z):
+        check_finite(part)
+        draw = _random(rule.sets.seed, _PREDICTING, start, len(part)) if rule.sets.randomised else None
+        parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
+        start += len(part)
+    return as_kind_of(values, np.concatenate(parts), keep_precision=True)
+
+
+def _probabilities(rule: Rule, values: Array) -> Doubles:
+    """Calibrated, ``[n, C]``."""
+    return softmax(NumpyOps(), logits_formula(rule, NumpyOps(), values.astype(np.float64))[1])
+
+
+class SetFit:
+    """The fit of prediction sets, beside that of the threshold.
+
+    Args:
+        rule: with the calibrator chosen, without sets and perhaps without its threshold.
+        target: the sets asked for.
+        choice: the samples of the choice, which choose the regularisation of RAPS where it is not given.
+    """
+
+    def __init__(self, rule: Rule, target: SetTarget, choice: ChoiceSamples | None) -> None:
+        self.rule, self.target = rule, target
+        self.penalty, self.free_ranks = target.penalty or 0.0, target.free_ranks or 0
+        if target.has_choice:
+            assert choice is not None
+            self._choose(choice)
+        self._scores: list[Doubles] = []
+        self._labels: list[Ints] = []
+
+    def _choose(self, choice: ChoiceSamples) -> None:
+        values, labels = choice.rows.values, choice.rows.labels
+        stride = -(-values.size // MOST_NUMBERS)
+        values, labels = values[::stride], labels[::stride]
+        probabilities = np.concatenate(
+            [_probabilities(self.rule, values[rows]) for rows in row_slices(len(values), values.shape[1])]
+        )
+        target = self.target
+        draw = _random(target.seed, _CHOOSING, 0, len(labels)) if target.randomised else None
+        self.penalty, self.free_ranks = choose_penalty(
+            probabilities, labels, target.level, target.penalty, target.free_ranks, draw
+        )
+
+    def add(self, numbers: Ints, probabilities: Doubles, labels: Ints) -> None:
+        """Take the scores of the true classes of samples that are not of the choice.
+
+        Args:
+            numbers: ``[n]`` the position of each sample in the predictions, rising.
+            probabilities: ``[n, C]`` calibrated.
+            labels: ``[n]``.
+        """
+        if not len(numbers):
+            return
+        draw, start = None, int(numbers[0])
+        if self.target.randomised:
+            draw = _random(self.target.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
+        scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
+        self._scores.append(scores[np.arange(len(labels)), labels])
+        self._labels.append(labels.astype(np.int64))
+
+    def finish(self) -> PredictionSets:
+        """The sets with their quantiles."""
+        scores = np.concatenate([np.empty(0), *self._scores])
+        labels = np.concatenate([np.empty(0, np.int64), *self._labels])
+        groups = [scores]
+        if self.target.method == "class-conditional":
+            groups = [scores[labels == k] for k in range(self.rule.num_classes)]
+        target = self.target
+        return PredictionSets(
+            target.level,
+            target.method,
+            tuple(conformal_quantile(group, target.level) for group in groups),
+            tuple(map(len, groups)),
+            self.penalty,
+            self.free_ranks,
+            target.randomised,
+            target.seed,
+        )
 
 
 def share_of(part: int, total: int) -> Interval:
@@ -174,3 +277,18 @@ def mean_of_sizes(sizes: Ints) -> Interval:
 
 def _words(share: Interval) -> str:
     return f"{percent(share.value)} ({span_words(share.low, share.high, 'share', share.value)})"
+
+
+def count_sets(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
+    """The sets of a policy, with what they are on the samples of the quantile."""
+    assert rule.sets is not None
+    counts, start = SetCounts(rule.num_classes), 0
+    for batch in batches:
+        rows = np.flatnonzero(draw_uniform(seed, start, len(batch)) >= share)
+        if len(rows):
+            values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
+            members: Bools = predict_sets(rule, values, start)
+            accept = decide(rule, values, names).accept
+            counts.add(members[rows], accept[rows], batch.labels[rows], batch.ignore_index)
+        start += len(batch)
+    return replace(rule.sets, counts=counts)
