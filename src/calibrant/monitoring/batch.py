@@ -104,8 +104,7 @@ def decide_rows(
 def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
     """The name of the part, with a threshold of its own, that each sample belongs to; others are never answered."""
     names = np.array([*policy.parts, "none"])
-    parts: npt.NDArray[np.str_] = names[policy.part_numbers(groups, predicted)]
-    return parts
+    return names[policy.part_numbers(groups, predicted)]
 
 
 def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
@@ -267,5 +266,4 @@ def _read_column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[A
     matches = [name for name in table.column_names if name in names]
     if len(matches) != 1:
         raise ValueError(f"{path}: expected a column {names[0]!r}, got {listing(table.column_names, 5)}")
-    values: list[Any] = table.column(matches[0]).to_pylist()
-    return values
+    return table.column(matches[0]).to_pylist()

@@ -73,8 +73,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         "untested": watch.untested,
         "assumptions": list(ASSUMPTIONS),
     }
-    plain: dict[str, Any] = json_value(document)
-    return plain
+    return json_value(document)
 
 
 def _rate_entries(rate: RateWatch, group: str) -> dict[str, Any]:

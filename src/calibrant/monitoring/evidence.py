@@ -76,23 +76,20 @@ class EvidenceProcess:
     def log_value(self) -> Doubles:
         """The logarithm of E."""
         started = logsumexp(self._log_sums, axis=-1) - math.log(self._log_sums.shape[-1])
-        values: Doubles = np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
-        return values
+        return np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
 
 
 def alternative_rates(rate: float) -> Doubles:
     """Rates above ``rate`` that are tested against it."""
     odds = math.log(rate) - math.log1p(-rate) + EXCESS
-    rates: Doubles = 1 / (1 + np.exp(-odds))
-    return rates
+    return 1 / (1 + np.exp(-odds))
 
 
 def rate_ratios(errors: npt.ArrayLike, answers: npt.ArrayLike, rate: float) -> Doubles:
     """Log likelihood ratios ``[..., alternatives]`` of errors among answers, against ``rate``."""
     theta = alternative_rates(rate)
     k, n = (np.asarray(counts, dtype=np.float64)[..., None] for counts in (errors, answers))
-    ratios: Doubles = k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
-    return ratios
+    return k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
 
 
 def confidence_sequence(errors: int, answers: int, alpha: float) -> Interval:

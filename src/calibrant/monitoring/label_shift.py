@@ -60,8 +60,7 @@ def reference_priors(labels: Ints) -> Doubles:
 def correct(probabilities: Doubles, before: Doubles, priors: Doubles) -> Doubles:
     """Probabilities ``[N, C]`` as they would be with other priors."""
     weighted = np.maximum(probabilities, FLOOR) * (priors / before)
-    corrected: Doubles = weighted / weighted.sum(1, keepdims=True)
-    return corrected
+    return weighted / weighted.sum(1, keepdims=True)
 
 
 def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints | None = None) -> LabelShift:

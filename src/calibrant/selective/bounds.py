@@ -37,14 +37,12 @@ def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -
     The counts need not be whole.
 
     Example:
-        >>> from calibrant.selective.bounds import binomial_tail
         >>> binomial_tail([0, 1, 10], [10, 10, 10], 0.5).tolist()  # 1/1024, 11/1024, 1
         [0.0009765625, 0.0107421875, 1.0]
     """
     k, n = np.asarray(errors, dtype=np.float64), np.asarray(accepted, dtype=np.float64)
     inside = k < n
-    tail: Doubles = np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
-    return tail
+    return np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
 
 
 def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) -> float:
@@ -54,7 +52,6 @@ def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) ->
     that tie make it larger.
 
     Example:
-        >>> from calibrant.selective.bounds import coverage_p_value
         >>> round(coverage_p_value(0, 1, 19, 19), 4), coverage_p_value(1, 1, 19, 19)  # 1 / 20
         (0.05, 1.0)
     """
@@ -73,7 +70,6 @@ def mean_tail(total: float, samples: int, mean: float) -> float:
     \text{total} \rceil)` [Angelopoulos2021].
 
     Example:
-        >>> from calibrant.selective.bounds import mean_tail
         >>> round(mean_tail(0.0, 10, 0.5), 6), mean_tail(6.0, 10, 0.5)  # 1/1024, no evidence
         (0.000977, 1.0)
     """
@@ -90,7 +86,6 @@ def upper_limit(errors: int, accepted: int, delta: float) -> float:
     """The risk that lies above the true one with probability 1 - delta at least; 1 where nothing was accepted.
 
     Example:
-        >>> from calibrant.selective.bounds import upper_limit
         >>> round(upper_limit(0, 59, 0.05), 4)  # 1 - 0.05 ** (1 / 59)
         0.0495
     """
@@ -137,7 +132,6 @@ def fewest(risk: float, delta: float, errors: int = 0) -> int:
     """How many samples must be accepted for ``errors`` among them to show a risk of at most ``risk`` at level delta.
 
     Example:
-        >>> from calibrant.selective.bounds import fewest
         >>> fewest(0.05, 0.05), fewest(0.05, 0.05, errors=1)
         (59, 93)
     """
@@ -150,7 +144,6 @@ def allowed_errors(accepted: npt.ArrayLike, risk: float, delta: float) -> Ints:
     """The most errors among ``accepted`` samples that still show the risk at level delta; -1 where none would.
 
     Example:
-        >>> from calibrant.selective.bounds import allowed_errors
         >>> allowed_errors([58, 59, 92, 93], 0.05, 0.05).tolist()
         [-1, 0, 0, 1]
     """

@@ -190,25 +190,19 @@ class Promise:
                 every = "of every predicted class" + scope
                 text = f"{sure} at most {allowed(target_risk)} of the answers {every} are wrong, at once ({observed})."
             else:
-                shares = [
-                    f"{allowed(share)} of the answers {class_name(label, class_names)}" for label, share in self.shares
-                ]
-                text = (
-                    f"{sure} at least {' and '.join(shares)} are right{scope} ({observed}); no other class is answered."
-                )
+                shares = self._share_words("of the answers", class_names)
+                text = f"{sure} at least {shares} are right{scope} ({observed}); no other class is answered."
             silent = [part.name(class_names) for part in parts if part.threshold.abstains]
             return text + (f" It never answers {listing(silent, 5)}." if silent else "")
         tally = self.tally
-        rows = 0 if tally is None else tally.rows
         if self.of == "recall":
-            (label, share), *_ = self.shares
-            name = class_name(label, class_names)
-            observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(rows)})"
+            name, share = class_name(self.label, class_names), self.shares[0][1]
+            observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(tally.rows)})"
             return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
         if self.of == "cost":
-            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(rows)})"
+            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(tally.rows)})"
             return f"{sure} an answer costs at most {self.target:g} on average{observed}."
-        observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(rows)})"
+        observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(tally.rows)})"
         return (
             f"On average over validation sets, at most {allowed(self.target)} of all samples are answered wrongly"
             f"{observed}: an expected risk, which a single fit may exceed."
@@ -224,21 +218,22 @@ class Promise:
         if self.of == "expected-risk":
             return f"The expectation that at most {allowed(self.target)} of all samples are answered wrongly"
         if self.of == "precision":
-            shares = [f"{allowed(share)} of answers {class_name(label, class_names)}" for label, share in self.shares]
-            return f"The promise that at least {' and '.join(shares)} are right"
+            return f"The promise that at least {self._share_words('of answers', class_names)} are right"
         scope = " of every class" if self.by_class else ""
         return f"The promise of at most {allowed(risk or 0)} wrong answers{scope}"
+
+    def _share_words(self, scope: str, class_names: Sequence[str] | None) -> str:
+        shares = (f"{allowed(share)} {scope} {class_name(label, class_names)}" for label, share in self.shares)
+        return " and ".join(shares)
 
     def result(self, tally: LossTally, class_names: Sequence[str] | None) -> str:
         """What came of a promise that is not about the share of wrong answers; empty for others, or no samples."""
         if not tally.rows:
             return ""
         if self.of == "recall":
-            name, answered = class_name(self.label, class_names), tally.rows - round(tally.loss)
-            return (
-                f"{count(answered)} of {count(tally.rows)} samples of {name} are answered as {name}, "
-                f"{percent(1 - tally.mean)}."
-            )
+            name = class_name(self.label, class_names)
+            answered = f"{count(tally.rows - round(tally.loss))} of {count(tally.rows)} samples of {name}"
+            return f"{answered} are answered as {name}, {percent(1 - tally.mean)}."
         if self.of == "cost":
             return f"An answer costs {number(self.highest * tally.mean)} on average."
         if self.of == "expected-risk":

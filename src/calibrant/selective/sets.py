@@ -63,15 +63,9 @@ _TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS", "class-conditional": "cla
 def set_scores(
     ops: Ops[V], method: str, probabilities: V, penalty: float = 0.0, free_ranks: int = 0, draw: V | None = None
 ) -> V:
-    """The score of every class, ``[n, C]``; high where the class would be strange.
+    """The score of every class, ``[n, C]``, by calibrated probabilities ``[n, C]``; high where it would be strange.
 
-    Args:
-        ops: what computes or draws.
-        method: of `METHODS`.
-        probabilities: ``[n, C]`` float64.
-        penalty: for each position after ``free_ranks``, of ``raps``.
-        free_ranks: how many positions are without a penalty.
-        draw: ``[n, 1]`` uniform random numbers, where ``aps`` and ``raps`` are randomised.
+    ``draw`` are uniform random numbers ``[n, 1]``, where ``aps`` and ``raps`` are randomised.
     """
     if method not in RANKED:
         return ops.sub(ops.constant(0.0), probabilities)
@@ -90,7 +84,6 @@ def conformal_rank(samples: int, level: float) -> int:
     The level is taken as the decimal fraction it is written as: 100 times 0.07 is 7, not a little more.
 
     Example:
-        >>> from calibrant.selective.sets import conformal_rank
         >>> conformal_rank(19, 0.95), conformal_rank(18, 0.95), conformal_rank(99, 0.07)
         (19, 19, 7)
     """
@@ -101,8 +94,6 @@ def conformal_quantile(scores: Doubles, level: float) -> float:
     """The finite-sample quantile of scores; infinite where they are too few for the level.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.sets import conformal_quantile
         >>> scores = np.arange(19.0)
         >>> conformal_quantile(scores, 0.9), conformal_quantile(scores, 0.95), conformal_quantile(scores, 0.96)
         (17.0, 18.0, inf)
@@ -115,7 +106,6 @@ def fewest_samples(level: float) -> int:
     """How many samples a finite quantile needs.
 
     Example:
-        >>> from calibrant.selective.sets import fewest_samples
         >>> fewest_samples(0.95), fewest_samples(0.99)
         (19, 99)
     """
@@ -134,15 +124,7 @@ def choose_penalty(
     """Penalty and free ranks of RAPS by the smallest mean size of sets, on samples that set no quantile.
 
     Among the free ranks is that of [Angelopoulos2021b], within which the true class lies at the level; larger ones are
-    not tried.
-
-    Args:
-        probabilities: ``[n, C]``.
-        labels: ``[n]``.
-        level: of the sets.
-        penalty: where it is given and not to be chosen.
-        free_ranks: likewise.
-        draw: ``[n, 1]``, where sets are randomised.
+    not tried. A penalty or free ranks that are given stay as they are; ``draw`` is as for `set_scores`.
     """
     ops, rows = NumpyOps(), np.arange(len(labels))
     position, _ = ops.falling_totals(probabilities)
@@ -230,9 +212,7 @@ class PredictionSets:
     @property
     def limits(self) -> Doubles:
         """The quantiles, and what rounding may add to a score that meets one."""
-        quantiles = np.array(self.quantiles)
-        limits: Doubles = quantiles + ROUNDING * np.abs(quantiles)
-        return limits
+        return np.array(self.quantiles) + ROUNDING * np.abs(self.quantiles)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -254,8 +234,7 @@ class PredictionSets:
         if self.randomised and draw is None:
             raise ValueError("randomised prediction sets need a random number for each sample: fit them without")
         scores = set_scores(ops, self.method, probabilities, self.penalty, self.free_ranks, draw)
-        limits = self.limits
-        return ops.sub(ops.constant(limits if len(limits) > 1 else limits[0]), scores)
+        return ops.sub(ops.constant(self.limits if len(self.quantiles) > 1 else self.limits[0]), scores)
 
     @property
     def spread(self) -> Interval | None:

@@ -111,8 +111,7 @@ def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
     if menu := [offer._asdict() for offer in entries.pop("menu")]:
         entries["menu"] = menu
     intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
-    plain: dict[str, Any] = json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
-    return plain
+    return json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
 
 
 def _promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
 from calibrant.selective.bounds import check_open_share
-from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.evidence import FitNotes, describe_majority, is_poor
 from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
@@ -204,6 +204,11 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
     scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
     rule = _add_threshold(rule, request, scored, plan, share)
+    is_independent = rule.kind != "segmentation"
+    calibration = notes.calibration.evidence(independent=is_independent)
+    if is_poor(calibration):
+        calibration["compared"] = len(selection.calibrators) > 2
+        calibration["better"] = selection.better_calibrated() if is_independent else None
     evidence = {
         "created": datetime.date.today().isoformat(),
         "samples": samples,
@@ -213,7 +218,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
         "majority": describe_majority(notes.labels),
-        "calibration": _describe_calibration(notes.calibration, selection, independent=rule.kind != "segmentation"),
+        "calibration": calibration,
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
@@ -261,15 +266,6 @@ def _add_threshold(
         return replace(rule, threshold=threshold, classes=classes, group=group)
     threshold, promise = threshold_of_promise(samples, plan, promise, target)
     return replace(rule, threshold=threshold, promise=promise)
-
-
-def _describe_calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
-    """The ECE before and after; where that is still poor, what would be better."""
-    calibration = check.evidence(independent=independent)
-    if is_poor(calibration):
-        calibration["compared"] = len(selection.calibrators) > 2
-        calibration["better"] = selection.better_calibrated() if independent else None
-    return calibration
 
 
 def score_choice(rule: Rule, choice: ChoiceSamples) -> ScoredSamples:

@@ -264,11 +264,10 @@ class Policy(Rule):
             return f"Answers all {unit}. {self._promise()}"
         coverage = threshold.coverage
         limits = span_words(coverage.low, coverage.high, "share", coverage.value)
-        answered = f"Answers {percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
-        return f"{answered} and abstains on the rest. {self._promise()}"
+        share = f"{percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
+        return f"Answers {share} and abstains on the rest. {self._promise()}"
 
     def _promise(self) -> str:
-        """What holds for the answers, and with what confidence."""
         threshold = self.threshold
         if not self.promise.is_plain:
             return self.promise.words(
@@ -319,10 +318,8 @@ class Policy(Rule):
         if better:
             title = CALIBRATORS[better["name"]].title.lower()
             reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
-            return (
-                f"{poor} {reached} by cross-fitting on the samples of the choice, at a higher NLL: "
-                f"--calibrator {better['name']} asks for it."
-            )
+            where = "by cross-fitting on the samples of the choice, at a higher NLL"
+            return f"{poor} {reached} {where}: --calibrator {better['name']} asks for it."
         if evidence.get("compared"):
             return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
         return f"{poor} --calibrator auto compares all calibrators."
@@ -342,9 +339,8 @@ class Policy(Rule):
         is_named = self.class_names is not None and label < len(self.class_names)
         name = class_name(label, self.class_names if is_named else None)
         if error == 0:
-            return (
-                f"Warning: all labels are {name}: nothing was learnt about other classes, and no promise is about them."
-            )
+            unlearnt = "nothing was learnt about other classes, and no promise is about them"
+            return f"Warning: all labels are {name}: {unlearnt}."
         text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
         if self.promised is not None and self.promised >= error:
             worth = f"The promise of at most {allowed(self.promised)} is no better"
@@ -354,8 +350,7 @@ class Policy(Rule):
         return text
 
 
-def _ece_text(value: Mapping[str, float | None]) -> str:
-    low, high = value.get("low"), value.get("high")
-    has_limits = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    limits = f" {span(low, high, 'share', value['value'])}" if has_limits else ""
-    return f"{percent(value['value'])}{limits}"
+def _ece_text(ece: Mapping[str, float | None]) -> str:
+    has_limits = all(limit is not None and math.isfinite(limit) for limit in (ece.get("low"), ece.get("high")))
+    limits = f" {span(ece['low'], ece['high'], 'share', ece['value'])}" if has_limits else ""
+    return f"{percent(ece['value'])}{limits}"

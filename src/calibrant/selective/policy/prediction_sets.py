@@ -56,12 +56,9 @@ def _probabilities(rule: Rule, values: Array) -> Doubles:
 
 
 class SetFit:
-    """The fit of prediction sets, beside that of the threshold.
+    """The fit of prediction sets, beside that of the threshold, for a rule whose calibrator is chosen.
 
-    Args:
-        rule: with the calibrator chosen, without sets and perhaps without its threshold.
-        target: the sets asked for.
-        choice: the samples of the choice, which choose the regularisation of RAPS where it is not given.
+    The samples of the choice choose the regularisation of RAPS where it is not given.
     """
 
     def __init__(self, rule: Rule, target: SetTarget, choice: ChoiceSamples | None) -> None:
@@ -69,30 +66,21 @@ class SetFit:
         self.penalty, self.free_ranks = target.penalty or 0.0, target.free_ranks or 0
         if target.has_choice:
             assert choice is not None
-            self._choose(choice)
+            stride = -(-choice.rows.values.size // MOST_NUMBERS)
+            values, labels = choice.rows.values[::stride], choice.rows.labels[::stride]
+            slices = row_slices(len(values), values.shape[1])
+            probabilities = np.concatenate([_probabilities(rule, values[rows]) for rows in slices])
+            draw = _random(target.seed, _CHOOSING, 0, len(labels)) if target.randomised else None
+            self.penalty, self.free_ranks = choose_penalty(
+                probabilities, labels, target.level, target.penalty, target.free_ranks, draw
+            )
         self._scores: list[Doubles] = []
         self._labels: list[Ints] = []
-
-    def _choose(self, choice: ChoiceSamples) -> None:
-        values, labels = choice.rows.values, choice.rows.labels
-        stride = -(-values.size // MOST_NUMBERS)
-        values, labels = values[::stride], labels[::stride]
-        probabilities = np.concatenate(
-            [_probabilities(self.rule, values[rows]) for rows in row_slices(len(values), values.shape[1])]
-        )
-        target = self.target
-        draw = _random(target.seed, _CHOOSING, 0, len(labels)) if target.randomised else None
-        self.penalty, self.free_ranks = choose_penalty(
-            probabilities, labels, target.level, target.penalty, target.free_ranks, draw
-        )
 
     def add(self, numbers: Ints, probabilities: Doubles, labels: Ints) -> None:
         """Take the scores of the true classes of samples that are not of the choice.
 
-        Args:
-            numbers: ``[n]`` the position of each sample in the predictions, rising.
-            probabilities: ``[n, C]`` calibrated.
-            labels: ``[n]``.
+        They are given by their positions in the predictions, rising ``[n]``, calibrated probabilities and labels.
         """
         if not len(numbers):
             return
@@ -107,10 +95,9 @@ class SetFit:
         """The sets with their quantiles."""
         scores = np.concatenate([np.empty(0), *self._scores])
         labels = np.concatenate([np.empty(0, np.int64), *self._labels])
-        groups = [scores]
-        if self.target.method == "class-conditional":
+        target, groups = self.target, [scores]
+        if target.method == "class-conditional":
             groups = [scores[labels == k] for k in range(self.rule.num_classes)]
-        target = self.target
         return PredictionSets(
             target.level,
             target.method,
@@ -151,15 +138,11 @@ class SetCounts:
     abstained_covered: int = 0
 
     def __post_init__(self) -> None:
-        for name, length in (
-            ("sizes", self.num_classes + 1),
-            ("abstained", self.num_classes + 1),
-            ("class_samples", self.num_classes),
-            ("class_covered", self.num_classes),
-        ):
+        classes, sizes = self.num_classes, self.num_classes + 1
+        lengths = {"sizes": sizes, "abstained": sizes, "class_samples": classes, "class_covered": classes}
+        for name, length in lengths.items():
             counts = np.zeros(length, np.int64)
-            values = np.asarray(getattr(self, name), np.int64)
-            counts[: len(values)] = values
+            counts[: len(getattr(self, name))] = getattr(self, name)
             setattr(self, name, counts)
 
     def add(self, members: Bools, accept: Bools, labels: Array | None, ignore_index: int | None = None) -> None:
@@ -205,7 +188,6 @@ class SetCounts:
     def to_dict(self, class_names: Sequence[str] | None) -> dict[str, Any]:
         """For JSON: shares with their intervals, in all, by class, and where the policy abstains."""
         silent = int(self.abstained.sum())
-        classes = range(self.num_classes) if self.labelled else ()
         entries = {
             "samples": self.samples,
             "coverage": vars(self.coverage),
@@ -224,11 +206,10 @@ class SetCounts:
                     "samples": int(self.class_samples[k]),
                     "coverage": vars(self.class_coverage(k)),
                 }
-                for k in classes
+                for k in (range(self.num_classes) if self.labelled else ())
             ],
         }
-        plain: dict[str, Any] = json_value(entries)
-        return plain
+        return json_value(entries)
 
     def sentences(self, class_names: Sequence[str] | None) -> list[str]:
         """Sizes and coverage in plain sentences."""
@@ -241,27 +222,18 @@ class SetCounts:
         ]
         if self.labelled:
             text.append(f"{_words(self.coverage)} of {count(self.samples)} sets hold the true class.")
-            worst = self._lowest()
-            if worst is not None:
-                text[-1] += (
-                    f" The lowest share is that of {class_name(worst, class_names)}: "
-                    f"{_words(self.class_coverage(worst))} of {count(self.class_samples[worst])}."
-                )
+            present = np.flatnonzero(self.class_samples).tolist()
+            if len(present) > 1:
+                worst = min(present, key=lambda k: self.class_coverage(k).high)
+                share = f"{_words(self.class_coverage(worst))} of {count(self.class_samples[worst])}"
+                text[-1] += f" The lowest share is that of {class_name(worst, class_names)}: {share}."
         silent = int(self.abstained.sum())
         if silent and silent < self.samples:
-            few = percent(self.abstained[1:3].sum() / silent)
+            few = f"{percent(self.abstained[1:3].sum() / silent)} of the sets name one or two classes"
             covered = f"; {percent(self.abstained_covered / silent)} hold the true class" if self.labelled else ""
-            mean = fixed(mean_of_sizes(self.abstained).value, 2)
-            text.append(
-                f"Where the policy abstains ({count(silent)} samples), {few} of the sets name one or two classes, "
-                f"{mean} on average{covered}."
-            )
+            mean = f"{fixed(mean_of_sizes(self.abstained).value, 2)} on average{covered}"
+            text.append(f"Where the policy abstains ({count(silent)} samples), {few}, {mean}.")
         return text
-
-    def _lowest(self) -> int | None:
-        """The class whose coverage is lowest by its upper limit, among several."""
-        present = np.flatnonzero(self.class_samples).tolist()
-        return min(present, key=lambda k: self.class_coverage(k).high) if len(present) > 1 else None
 
 
 def mean_of_sizes(sizes: Ints) -> Interval:

@@ -74,8 +74,8 @@ class Rule:
     @property
     def part_column(self) -> str | None:
         """What the thresholds depend on: the group column, the predicted class, or both; None where there is one."""
-        by_class = [] if self.classes is None else ["predicted class"]
-        return " and ".join([*([] if self.group is None else [self.group]), *by_class]) or None
+        names = [self.group, None if self.classes is None else "predicted class"]
+        return " and ".join(name for name in names if name is not None) or None
 
     @property
     def group_names(self) -> tuple[str, ...] | None:
@@ -85,10 +85,9 @@ class Rule:
         return None if self.groups is None else tuple(self.groups)
 
     @property
-    def class_limits(self) -> Doubles:
-        """The thresholds of classes as a table ``[groups, C]``, or ``[1, C]`` without groups; others are infinite."""
-        limits: Doubles = np.append(self.limits, np.inf)[self._class_parts]
-        return limits
+    def limit_table(self) -> Doubles:
+        """The thresholds by group, of which there may be one, and class ``[groups, C]``, or ``[groups, 1]`` for all."""
+        return self.limits[:, None] if self.classes is None else np.append(self.limits, np.inf)[self._class_parts]
 
     @property
     def _class_parts(self) -> Ints:
@@ -107,19 +106,16 @@ class Rule:
 
     def part_numbers(self, groups: Array | None, predicted: Ints) -> Ints:
         """The position of each sample's threshold among `limits`, by group and predicted class; -1 without one."""
-        if groups is None or self.group_names is None:
-            rows = np.zeros(len(predicted), np.int64)
-        else:
+        rows = np.zeros(len(predicted), np.int64)
+        if groups is not None and self.group_names is not None:
             rows = self.group_numbers(groups)
         if self.classes is None:
             return rows
-        parts: Ints = np.append(self._class_parts, np.full((1, self.num_classes), -1), axis=0)[rows, predicted]
-        return parts
+        return np.append(self._class_parts, np.full((1, self.num_classes), -1), axis=0)[rows, predicted]
 
     def limits_of(self, groups: Array, predicted: Ints) -> Doubles:
         """The threshold of each sample, by the name of its group and the class that it is predicted to have."""
-        limits: Doubles = np.append(self.limits, np.inf)[self.part_numbers(groups, predicted)]
-        return limits
+        return np.append(self.limits, np.inf)[self.part_numbers(groups, predicted)]
 
     @property
     def abstains(self) -> bool:
@@ -199,9 +195,7 @@ def decision_formula(rule: Rule, ops: Ops[V], values: V, group: V | None = None)
 
 def logits_formula(rule: Rule, ops: Ops[V], values: V) -> tuple[V, V]:
     """The logits ``[n, C]`` of what a policy takes, as they come and calibrated."""
-    z = values
-    if rule.takes == "probabilities":
-        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
+    z = values if rule.takes == "logits" else ops.log(ops.maximum(values, ops.constant(rule.floor)))
     return z, z if rule.calibrator is None else rule.calibrator.apply(ops, z)
 
 
@@ -210,7 +204,7 @@ def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
     if rule.classes is None and group is None:
         return ops.constant(rule.limits[0])
     # A row per group; a number that belongs to no group falls on the infinite thresholds at either end.
-    table = rule.limits[:, None] if rule.classes is None else rule.class_limits
+    table = rule.limit_table
     if group is None:
         limits = ops.constant(table)
     else:
@@ -233,10 +227,7 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
 def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> Iterator[tuple[slice, Decision[Any]]]:
     """The formula on an array ``[N, C]`` or ``[N, C, ...]``, some samples at a time, each time with which they are.
 
-    Args:
-        rule: the policy.
-        values: logits or probabilities, as the policy takes them; finite, or a ValueError is raised.
-        groups: ``[N]`` the number of each sample's group, where there is a threshold for each.
+    Values that are not finite are a ValueError; ``groups`` is the number of each sample's group, ``[N]``.
     """
     start = 0
     for part in cache_chunks(values):
@@ -268,9 +259,8 @@ def check_input(rule: Rule, values: Any) -> Array:
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
         if float(z.min()) < 0 or not float(off) <= FARTHEST_SUM:
             low, high = float(z.min()), float(z.max())
-            actual = (
-                "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
-            )
+            span = f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            actual = "NaN" if math.isnan(low) else span
             raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {actual}")
     return z
 

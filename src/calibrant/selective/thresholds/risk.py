@@ -29,6 +29,7 @@ estimate: whoever chooses a risk after seeing it has looked at the samples that 
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -164,13 +165,15 @@ def threshold_for_risk(
     target_risk = check_open_share("target_risk", target_risk)
     confidence = check_open_share("confidence", confidence)
     check_choice("method", method, get_args(Method))
-    curve = curve_of(score, correct)
-    order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
-    if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
-        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+    curve, tests = curve_of(score, correct), None
+    if candidates is not None:
+        order = np.asarray(candidates, dtype=np.float64)
+        if order.ndim != 1 or not len(order) or np.isnan(order).any():
+            raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+        tests = FixedSequence(thresholds=order)
 
     def search_at(risk: float) -> Threshold:
-        return threshold_on(curve, risk, confidence, method, None if order is None else FixedSequence(thresholds=order))
+        return threshold_on(curve, risk, confidence, method, tests)
 
     threshold = search_at(target_risk)
     return add_menu(threshold, search_at) if threshold.abstains else threshold
@@ -259,12 +262,11 @@ def thresholds_by_group(
     confidence = check_open_share("confidence", confidence)
     distinct = np.unique(names).tolist()
     confidence = 1 - (1 - confidence) / len(distinct)  # of each group
-    return {
-        name: threshold_for_risk(
-            values[names == name], correct[names == name], target_risk, confidence=confidence, method=method
-        )
-        for name in distinct
-    }
+    thresholds = {}
+    for name in distinct:
+        score, is_correct = values[names == name], correct[names == name]
+        thresholds[name] = threshold_for_risk(score, is_correct, target_risk, confidence=confidence, method=method)
+    return thresholds
 
 
 def _threshold_at(
@@ -333,25 +335,15 @@ def abstaining_threshold(method: str, target_risk: float | None, confidence: flo
 def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tuple[Offer, ...]:
     """Risks from the lowest that can be promised up to one that answers as much as any, with the coverage of each.
 
-    Args:
-        coverage_at: the share that would be answered with a target risk; rises with it, but for the luck of the tests.
-        above: risks up to here are left out.
-
-    Returns:
-        At most `OFFERS` of them, in order; none where nothing can be promised.
+    At most `OFFERS` risks that lie ``above`` one, in order; none where nothing can be promised. The share that would be
+    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests.
 
     Example:
         >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
         [0.051, 0.067, 0.087, 0.11, 0.15]
     """
     risks = [risk for risk in RISKS if risk > above + 1e-12]
-    coverage: dict[int, float] = {}
-
-    def reach(at: int) -> float:
-        if at not in coverage:
-            coverage[at] = coverage_at(risks[at])
-        return coverage[at]
-
+    reach = functools.cache(lambda at: coverage_at(risks[at]))
     if not risks or reach(len(risks) - 1) <= 0:
         return ()
     indices = range(len(risks))
@@ -382,21 +374,14 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> st
     if not menu:
         highest = f"no risk up to {round_percent(RISKS[-1])}"
         return f"On those {unit} {highest} can be promised." if confidence else f"{highest.capitalize()} was met."
-    lowest, *others = menu
+    shares = ["all" if offer.coverage >= 1 else percent(offer.coverage) for offer in menu]
+    offers = [f"{round_percent(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
     verb = "that could be promised" if confidence else "that is met"
-    words = f"The lowest risk {verb} on those {unit} is about {round_percent(lowest.risk)}, which answers "
-    words += _share_text(lowest.coverage)
-    if others:
-        words += "; " + ", ".join(
-            f"{round_percent(offer.risk)} answers {_share_text(offer.coverage)}" for offer in others
-        )
+    words = f"The lowest risk {verb} on those {unit} is about {round_percent(menu[0].risk)}, which answers {shares[0]}"
+    words += f"; {', '.join(offers[1:])}" if len(menu) > 1 else ""
     if confidence is None:
         return f"{words}. These are estimates."
     return (
         f"{words}. These are estimates: a risk chosen after seeing them holds with less than "
         f"{round_percent(confidence)} confidence, so fit again on fresh {unit} with the risk you choose."
     )
-
-
-def _share_text(coverage: float) -> str:
-    return "all" if coverage >= 1 else percent(coverage)
