@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant._files import json_value
 from calibrant._numbers import allowed, count, fixed, number, p_words, percent, round_percent, span_words
-from calibrant.monitoring.label_shift import reference_priors
+from calibrant.monitoring.batch import reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest
 from calibrant.selective import Policy

@@ -10,9 +10,8 @@ from typing import Any
 
 from calibrant._progress import Progress, silent
 from calibrant._validation import check_number
-from calibrant.monitoring.batch import BatchCounts, count_batch
+from calibrant.monitoring.batch import BatchCounts, LabelShift, count_batch
 from calibrant.monitoring.document import watch_document
-from calibrant.monitoring.label_shift import LabelShift
 from calibrant.monitoring.state import (
     KnownLabels,
     LabelArrival,

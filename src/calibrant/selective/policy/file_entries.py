@@ -180,10 +180,10 @@ class SetEntries(Entries):
         """The sets of a policy for that many classes."""
         counts = None
         if self.counts is not None:
-            for name, most in (("sizes", 1), ("abstained", 1), ("class_samples", 0), ("class_covered", 0)):
-                length = len(getattr(self.counts, name))
-                if length > num_classes + most:
-                    raise ValueError(f"sets.counts.{name} must have {num_classes + most} entries at most, got {length}")
+            for name, extra in (("sizes", 1), ("abstained", 1), ("class_samples", 0), ("class_covered", 0)):
+                length, most = len(getattr(self.counts, name)), num_classes + extra
+                if length > most:
+                    raise ValueError(f"sets.counts.{name} must have {most} entries at most, got {length}")
             counts = SetCounts(num_classes, **dict(self.counts))
         entries = {name: value for name, value in dict(self).items() if name not in ("counts", "summary", "seen")}
         entries |= {"quantiles": tuple(self.quantiles), "samples": tuple(self.samples), "counts": counts}
