@@ -164,9 +164,8 @@ def sum_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival:
     for name in names:
         parts = [arrival.groups[name] for arrival in arrivals if name in arrival.groups]
         groups[name] = KnownLabels(answers=sum(p.answers for p in parts), errors=sum(p.errors for p in parts))
-    answers, errors = (sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors"))
-    cost = sum(arrival.cost for arrival in arrivals)
-    return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups, cost=cost)
+    totals = {name: sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors", "cost")}
+    return LabelArrival(batch=fingerprint, groups=groups, **totals)
 
 
 def find_new_labels(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
@@ -268,13 +267,7 @@ def lock_folder(path: str | Path) -> Iterator[None]:
 
 
 def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | None) -> dict[str, int]:
-    """The class of every id.
-
-    Args:
-        path: .csv or .parquet with a column id and a column label: positions of classes, or their names.
-        classes: how many there are.
-        class_names: what they are called.
-    """
+    """The class of every id, out of .csv or .parquet: columns id and label, positions of classes or their names."""
     import pyarrow as pa
 
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -148,22 +149,23 @@ def allowed_errors(accepted: npt.ArrayLike, risk: float, delta: float) -> Ints:
         [-1, 0, 0, 1]
     """
     number = np.asarray(accepted, dtype=np.int64)
-    low, high = np.full_like(number, -1), number.copy()  # as many errors as samples never do
-    while ((high - low) > 1).any():
-        middle = (low + high) // 2
-        fits = (middle >= 0) & (binomial_tail(middle, number, risk) <= delta)
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return low
+    low, high = np.full_like(number, -1), number  # as many errors as samples never do
+    return _bisect(low, high, lambda errors: (errors >= 0) & (binomial_tail(errors, number, risk) <= delta))[0]
 
 
 def fewest_with(errors: Ints, enough: Ints, risk: float, delta: float) -> Ints:
     """`fewest` for many numbers of errors at once, given accepted samples that are ``enough`` for each."""
-    low, high = np.maximum(errors, 0), enough.copy()  # of the former, all would be wrong
+    low = np.maximum(errors, 0)  # all of them would be wrong
+    return _bisect(low, enough, lambda number: ~(binomial_tail(errors, number, risk) <= delta))[1]
+
+
+def _bisect(low: Ints, high: Ints, is_low: Callable[[Ints], Bools]) -> tuple[Ints, Ints]:
+    """The last numbers from ``low`` on that are low, and the first that are not, of many searches at once."""
     while ((high - low) > 1).any():
         middle = (low + high) // 2
-        fits = binomial_tail(errors, middle, risk) <= delta
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return high
+        inside = is_low(middle)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low, high
 
 
 def fewest_at_rates(rate: Doubles, coverage: Doubles, risk: float, delta: float) -> int:

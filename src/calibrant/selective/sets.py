@@ -141,27 +141,17 @@ def choose_penalty(
 
 @dataclass(frozen=True)
 class SetTarget:
-    """The prediction sets that are asked for.
+    """The prediction sets that are asked for, checked."""
 
-    Attributes:
-        level: the share of true classes that sets are to hold.
-        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
-        penalty: of RAPS, for each class after the first ``free_ranks``; chosen where it is None.
-        free_ranks: of RAPS; chosen where it is None.
-        randomised: whether APS and RAPS count a random part of the class itself.
-        seed: of those random numbers.
-    """
-
-    level: float
+    level: float  # the share of true classes that sets are to hold
     method: str = "lac"
-    penalty: float | None = None
-    free_ranks: int | None = None
-    randomised: bool = False
-    seed: int = 0
+    penalty: float | None = None  # of RAPS, for each class after the first `free_ranks`; chosen where it is None
+    free_ranks: int | None = None  # of RAPS; chosen where it is None
+    randomised: bool = False  # whether APS and RAPS count a random part of the class itself
+    seed: int = 0  # of those random numbers
 
     def __post_init__(self) -> None:
-        is_share = isinstance(self.level, numbers.Real) and not isinstance(self.level, bool) and 0 < self.level < 1
-        if not is_share:
+        if not isinstance(self.level, numbers.Real) or isinstance(self.level, bool) or not 0 < self.level < 1:
             raise ValueError(f"sets must be a share between 0 and 1, got {short(self.level)}")
         check_choice("set_method", self.method, METHODS)
         check_flag("set_randomised", self.randomised)
@@ -188,7 +178,7 @@ class PredictionSets:
 
     Attributes:
         level: the share of true classes that sets hold, at least, on average over calibration sets.
-        method: of `SetTarget`.
+        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
         quantiles: of all classes, or one for each where the method is class-conditional; infinite where samples are
             too few for the level, and the class is in every set.
         samples: how many scores each quantile is of.

@@ -43,35 +43,20 @@ class Counts(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a policy did: counts, and what they say about its promise.
-
-    Attributes:
-        policy: the policy.
-        samples: how many there were; for segmentation, pixels.
-        accepted: how many were answered.
-        labelled: whether the true labels are known.
-        errors: wrong answers, if labels are known.
-        all_errors: what would be wrong if every sample was answered.
-        groups: counts by group, where the policy has thresholds for each.
-        images: for segmentation, how many images were answered whole, in part and not at all.
-        fingerprint: of the predictions.
-        sets: the prediction sets, counted, where the policy gives them.
-        classes: counts by what has a threshold of its own, where predicted classes have.
-        tally: the losses that a promise is about, where it is not about wrong answers.
-    """
+    """What a policy did: counts of samples, or of pixels, and what they say about its promise."""
 
     policy: Policy
     samples: int = 0
     accepted: int = 0
-    labelled: bool = True
-    errors: int = 0
-    all_errors: int = 0
-    groups: dict[str, Counts] = field(default_factory=dict)
-    images: AnsweredImages = field(default_factory=AnsweredImages)
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    sets: SetCounts | None = None
-    classes: dict[str, Counts] = field(default_factory=dict)
-    tally: LossTally = field(default_factory=LossTally)
+    labelled: bool = True  # whether the true labels are known
+    errors: int = 0  # wrong answers, if labels are known
+    all_errors: int = 0  # what would be wrong if every sample was answered
+    groups: dict[str, Counts] = field(default_factory=dict)  # where the policy has thresholds for each
+    images: AnsweredImages = field(default_factory=AnsweredImages)  # of segmentation
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of the predictions
+    sets: SetCounts | None = None  # where the policy gives prediction sets
+    classes: dict[str, Counts] = field(default_factory=dict)  # by what has a threshold, where predicted classes have
+    tally: LossTally = field(default_factory=LossTally)  # what a promise is about, if not about wrong answers
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:

@@ -86,15 +86,11 @@ def count_for_threshold(seed: int, count: int, share: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ScoredSamples:
-    """What a threshold needs of its samples, ``[n]`` each.
+    """What a threshold needs of its samples, ``[n]`` each; what is not needed may be empty.
 
-    Attributes:
-        groups: names; needed for thresholds by group.
-        images: number of the image, from 0 on; needed for pixels.
-        num_images: how many there are, with or without positions that count.
-        image_size: how many positions an image has, whether they count or not: the most that it could have accepted,
-            known before any image is seen.
-        predicted: the class of the answer; needed by promises about classes and costs, as are the labels.
+    Groups are names, images are numbered from 0 on, and an image has ``image_size`` positions, whether they count or
+    not: the most that it could have accepted, known before any image is seen. Promises about classes and costs need the
+    class of the answer and the label.
     """
 
     score: Doubles

@@ -45,19 +45,12 @@ PRECISION = np.array([0.3, 0.15])  # of the prior of a and b
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each.
+    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each."""
 
-    Attributes:
-        threshold: just above the first score that is not accepted.
-        lowest: the lowest accepted score.
-        accepted: how many samples.
-        errors: how many of those are wrong.
-    """
-
-    threshold: Doubles
-    lowest: Doubles
-    accepted: Ints
-    errors: Ints
+    threshold: Doubles  # just above the first score that is not accepted
+    lowest: Doubles  # accepted score
+    accepted: Ints  # how many samples
+    errors: Ints  # how many of those are wrong
 
     @property
     def samples(self) -> int:
