@@ -120,9 +120,7 @@ def _headline(watch: Watch, state: WatchState) -> str:
         return "The promise is broken"
     if watch.alarms:
         return "The samples have changed since the policy was fitted"
-    if not state.batches:
-        return "Nothing has been watched yet"
-    return "No alarm"
+    return "No alarm" if state.batches else "Nothing has been watched yet"
 
 
 def _mean_cost(policy: Policy, watch: Watch) -> dict[str, float] | None:
@@ -171,9 +169,8 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch) -> list[str]:
             f"({span_words(limits.low, limits.high, 'share', limits.value)}, at all times){promise}."
         )
         if (cost := _mean_cost(policy, watch)) is not None:
-            lines.append(
-                f"An answer costs {number(cost['mean'])} on average; at most {cost['promised']:g} is promised."
-            )
+            mean, promised = number(cost["mean"]), f"{cost['promised']:g}"
+            lines.append(f"An answer costs {mean} on average; at most {promised} is promised.")
     else:
         lines.append("No answer has a label yet, so the promise itself cannot be tested.")
     if samples:

@@ -227,8 +227,8 @@ class _Threshold(Entries):
     @field_validator("accept_from", mode="wrap")
     @classmethod
     def _accept_words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        infinite = [number for number, word in WORDS.items() if value == word]
-        return infinite[0] if infinite else handler(value)
+        infinite = next((number for number, word in WORDS.items() if value == word), None)
+        return handler(value) if infinite is None else infinite
 
     def restore(self) -> Threshold:
         entries = dict(self)
@@ -292,9 +292,8 @@ class _Reference(Entries):
 
     @model_validator(mode="after")
     def _check_sums(self) -> Self:
-        if not self.rows or any(
-            sum(part.counts) != self.rows for part in (self.score, self.confidence, self.predicted)
-        ):
+        totals = {sum(part.counts) for part in (self.score, self.confidence, self.predicted)}
+        if not self.rows or totals != {self.rows}:
             raise refusal("must count the same rows, at least one, in score, confidence and predicted")
         return self
 
