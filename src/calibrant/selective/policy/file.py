@@ -116,21 +116,17 @@ def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
 
 def _promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[str, Any]:
     """A promise as plain data, without what it does not have."""
-    entries: dict[str, Any] = {"of": promise.of}
-    if promise.by_class:
-        entries["by_class"] = True
-    if promise.shares:
-        entries["shares"] = [
-            {"class": label, "name": class_name(label, class_names), "share": share} for label, share in promise.shares
-        ]
-    entries |= {
-        name: getattr(promise, name) for name in ("target", "abstain_cost") if getattr(promise, name) is not None
+    shares = [{"class": k, "name": class_name(k, class_names), "share": share} for k, share in promise.shares]
+    entries = {
+        "of": promise.of,
+        "by_class": promise.by_class or None,
+        "shares": shares or None,
+        "target": promise.target,
+        "abstain_cost": promise.abstain_cost,
+        "costs": None if promise.costs is None else [list(row) for row in promise.costs],
+        "seen": None if promise.tally is None else promise.tally._asdict(),
     }
-    if promise.costs is not None:
-        entries["costs"] = [list(row) for row in promise.costs]
-    if promise.tally is not None:
-        entries["seen"] = promise.tally._asdict()
-    return entries
+    return {name: value for name, value in entries.items() if value is not None}
 
 
 def _sets_dict(sets: PredictionSets, class_names: tuple[str, ...] | None) -> dict[str, Any]:
