@@ -30,9 +30,8 @@ from calibrant.selective import FEWEST_FOR_CHOICE, decision_formula, select
 from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import collect_choice
-from calibrant.selective.split import draw_uniform, share_for_choice
 from calibrant.selective.thresholds.risk import abstaining_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, plan_search
+from calibrant.selective.thresholds.samples import ScoredSamples, draw_uniform, plan_search, share_for_choice
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)

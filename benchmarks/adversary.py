@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.special import betaincinv, expit, logit
 
 from benchmarks._harness import say
-from calibrant.selective.split import share_for_choice
+from calibrant.selective.thresholds.samples import share_for_choice
 from calibrant.selective.thresholds.search import FixedSequence, curve_of, plan_tests, search
 
 Doubles = npt.NDArray[np.float64]

@@ -1,12 +1,19 @@
-"""A batch counted, and labels that came later."""
+"""A batch counted; EM for new priors, against values worked by hand and a stream whose priors are known."""
+
+import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from calibrant import Monitor, Policy, Predictions
-from calibrant.monitoring.batch import BatchFingerprint, correct_predictions, count_batch, read_labels
+from calibrant.monitoring.batch import (
+    BatchFingerprint,
+    correct,
+    correct_predictions,
+    count_batch,
+    estimate_label_shift,
+    reference_priors,
+)
 from tests.helpers.watches import draw
 
 
@@ -94,38 +101,49 @@ def test_an_unknown_group_column_is_refused(policy):
         count_batch(policy, draw(30, 1), by_group="colour")
 
 
-def write(path, text):
-    path.write_text(text)
-    return path
+HALF = np.array([0.5, 0.5])
 
 
-def test_names_numbers_and_gaps(tmp_path):
-    named = write(tmp_path / "a.csv", "id,label\nx1,dog\nx2,\n7,cat\n")
-    assert read_labels(named, 2, ("cat", "dog")) == {"x1": 1, "7": 0}
-    assert read_labels(write(tmp_path / "b.csv", "labels,ids\n2,1\n0,2\n"), 3, None) == {"1": 2, "2": 0}
-    pa.parquet.write_table(pa.table({"id": [5], "label": [1]}), tmp_path / "c.parquet")
-    assert read_labels(tmp_path / "c.parquet", 2, ("cat", "dog")) == {"5": 1}
+def test_two_kinds_of_rows_by_hand():
+    """7 rows say (0.8, 0.2), 3 the reverse: 7 log(0.4 + 1.2 q) + 3 log(1.6 - 1.2 q) is largest at q = 10/12."""
+    rows = np.array([[0.8, 0.2]] * 7 + [[0.2, 0.8]] * 3)
+    shift = estimate_label_shift(rows, HALF)
+    assert shift.priors[0] == pytest.approx(10 / 12, abs=1e-4)
+    gain = 0.7 * math.log(0.4 + 1.2 * 10 / 12) + 0.3 * math.log(1.6 - 1.2 * 10 / 12)
+    assert shift.gain == pytest.approx(gain, abs=1e-6)
+    # Twice the gain of all ten rows, of a chi squared with one degree of freedom.
+    assert shift.p_value == pytest.approx(math.erfc(math.sqrt(10 * gain)), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("id,label\n1,cow\n", "the label 'cow' is none of 2 classes"),
-        ("id,label\n1,5\n", "the label 5 is none of 2 classes"),
-        ("id,label\n1,cat\n1,dog\n", "the id 1 has two labels"),
-        ("id,truth\n1,cat\n", "expected a column 'label', got id, truth"),
-        ("id,label\n1,\n", "there are no labels"),
-        ("", "not a table of labels"),
-    ],
-)
-def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path, text, sentence):
-    path = write(tmp_path / "labels.csv", text)
-    with pytest.raises(ValueError, match=sentence) as error:
-        read_labels(path, 2, ("cat", "dog"))
-    assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
+def test_corrected_probabilities_by_hand():
+    """Odds of 4 to 1, times 3 for the priors."""
+    assert correct(np.array([[0.8, 0.2]]), HALF, np.array([0.75, 0.25])).tolist() == [
+        [pytest.approx(12 / 13), pytest.approx(1 / 13)]
+    ]
 
 
-def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"read from \.csv or \.parquet, got '\.txt'"):
-        read_labels(write(tmp_path / "labels.txt", "id,label"), 2, None)
+def test_known_priors_are_recovered_and_the_correction_helps():
+    rng = np.random.default_rng(0)
+    priors = np.array([0.7, 0.2, 0.1])
+    labels = rng.choice(3, 4000, p=priors)
+    x = rng.standard_normal((4000, 3)) + 1.5 * np.eye(3)[labels]
+    probabilities = np.exp(1.5 * x)  # the posterior under equal priors
+    probabilities /= probabilities.sum(1, keepdims=True)
+    shift = estimate_label_shift(probabilities, np.full(3, 1 / 3), labels)
+    np.testing.assert_allclose(shift.priors, priors, atol=0.03)
+    assert shift.p_value < 1e-6
+    assert shift.nll_after < shift.nll_before - 0.05
+
+
+def test_nothing_is_seen_where_nothing_has_changed():
+    """The posterior under its own priors; p is then uniform."""
+    rng = np.random.default_rng(3)
+    logits = 2 * rng.standard_normal((3000, 3))
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    shift = estimate_label_shift(probabilities, probabilities.mean(0), np.full(3000, -1))
+    assert shift.gain < 1e-6
+    assert math.isnan(shift.nll_before)
+
+
+def test_a_class_that_never_came_has_a_prior():
+    assert reference_priors(np.array([9, 0])).tolist() == [0.95, 0.05]

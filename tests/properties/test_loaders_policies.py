@@ -14,8 +14,7 @@ from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
 from calibrant.export.inputs import read_inputs
 from calibrant.metrics import ConfidenceSketch
-from calibrant.selective.policy_file.file import from_dict as rule_from_dict
-from calibrant.selective.policy_file.file import to_dict
+from calibrant.selective.policy.file import from_dict, to_dict
 
 onnx = pytest.importorskip("onnx")
 
@@ -41,10 +40,6 @@ def policies():
     fitted.append(Policy.fit(data, calibrator="none", costs=1 - np.eye(4), target_cost=0.6))
     fitted.append(Policy.fit(data, calibrator="none", promise="recall=x:0.8"))
     return [json.dumps(to_dict(policy), indent=2).encode() for policy in fitted]
-
-
-def from_dict(fields):
-    return Policy(**vars(rule_from_dict(fields)))
 
 
 def content(make):

@@ -1,14 +1,15 @@
-"""Promises: losses, tests and words by hand."""
+"""Promises: losses, tests and words by hand; as people write them, read or refused in one sentence."""
 
 import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
 from calibrant.posthoc import NumpyOps
-from calibrant.selective.promise import LossTally, Promise
+from calibrant.selective.promise import LossTally, Promise, check_costs, parse_promises
 from calibrant.selective.thresholds.risk import ClassThreshold, abstaining_threshold
 from tests.helpers.exports import at
 
+CLASSES = ("cat", "dog: small")
 LABELS = np.array([0, 0, 1, 1, 2])
 ANSWERS = np.array([0, 1, 1, 0, 0])
 ACCEPT = np.array([True, True, False, True, False])
@@ -126,3 +127,50 @@ def test_a_class_that_is_never_answered_is_named():
     text = Promise(by_class=True).words(parts, at(0.5), NAMES, "site", 0.1, 0.95)
     assert "in every site" in text
     assert text.endswith("It never answers north: dog.")
+
+
+def test_spellings():
+    assert parse_promises("precision=cat:95%", CLASSES, 2) == Promise("precision", shares=((0, 0.95),))
+    assert parse_promises(" recall = dog: small : 0.9 ", CLASSES, 2) == Promise("recall", shares=((1, 0.9),))
+    assert parse_promises(["precision=0:0.9", "precision=2:0.8"], None, 3).shares == ((0, 0.9), (2, 0.8))
+    assert parse_promises("expected-risk:0.05", None, 3) == Promise("expected-risk", target=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("precision:0.9", "promise must be precision=CLASS:SHARE"),
+        ("accuracy=cat:0.9", "promise must be"),
+        ("expected-risk=cat:0.1", "promise must be"),
+        ("precision=cat", "promise must be"),
+        (3, "promise must be"),
+        ([], "got nothing"),
+        ("recall=cats:0.9", "did you mean 'cat'"),
+        ("recall=cat:high", "must end in a share"),
+        ("recall=cat:1", "above 0 and below 1"),
+        ("recall=cat:nan", "must be a number"),
+        (["recall=cat:0.9", "precision=cat:0.9"], "several promises at once"),
+        (["precision=cat:0.9", "precision=cat:0.8"], "promised twice"),
+    ],
+)
+def test_what_is_refused(text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        parse_promises(text, CLASSES, 2)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        ([[0, 1]], r"costs must be \[2, 2\], by label and answer"),
+        ([[0, -1], [1, 0]], "between 0 and"),
+        ([[0, np.nan], [1, 0]], "between 0 and"),
+        ([[0, 0], [0, 0]], "some above 0"),
+        ([["a", 1], [1, 0]], "costs must be numbers"),
+        ([[0, 1], [1]], "costs must be numbers"),
+        (None, "costs must be"),
+    ],
+)
+def test_costs_that_are_refused(costs, message):
+    with pytest.raises(ValueError, match=message):
+        check_costs(costs, 2)

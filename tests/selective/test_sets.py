@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from calibrant.posthoc import NumpyOps, TorchOps
-from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.sets import (
     PredictionSets,
     SetTarget,

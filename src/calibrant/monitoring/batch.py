@@ -1,24 +1,32 @@
-"""A batch of predictions as a watch counts it: what the policy answers, how it looks, and which answers are wrong.
+r"""A batch of predictions as a watch counts it: what the policy answers, how it looks, and which answers are wrong.
 
-Labels may come later, in a table of ids and labels.
+**Label shift.** New priors of the classes by EM, and probabilities corrected for them [Saerens2002, Eq. 2.4 and 2.9].
+If only the shares of the classes have changed, from :math:`\pi` to :math:`\pi'`, and the probabilities p(k|x) were
+calibrated, those of now are proportional to :math:`p(k|x) \pi'_k / \pi_k`. EM finds the :math:`\pi'` that maximise the
+likelihood of the inputs, relative to the old priors :math:`\sum_x \log \sum_k p(k|x) \pi'_k / \pi_k`:
+
+.. math:: p'(k|x) = \frac{p(k|x) \pi'_k/\pi_k}{\sum_l p(l|x) \pi'_l/\pi_l}, \qquad
+          \pi'_k \leftarrow \frac1n \sum_x p'(k|x)
+
+It is offered, never applied by itself: where the classes themselves look different (concept drift), it makes
+probabilities worse.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincc
 
-from calibrant._files import open_regular
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints, listing, short
+from calibrant._validation import Ints
 from calibrant.metrics import Doubles
-from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
 from calibrant.predictions import IGNORED, Predictions, check_group
 from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
@@ -26,7 +34,77 @@ from calibrant.selective import Policy, bin_counts, class_counts, decision_chunk
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
 UNKNOWN = -1  # the label of a sample whose label is not known
 SKETCHED = ("score", "confidence", "predicted")
-IDS, LABELS = ("id", "ids"), ("label", "labels")  # columns of labels that come later
+MOST_STEPS, TOLERANCE = 1000, 1e-9  # of EM; of the log-likelihood per sample
+FLOOR = 1e-12  # of probabilities
+
+
+@dataclass(frozen=True)
+class LabelShift:
+    """New priors, and how much better they explain the samples.
+
+    Attributes:
+        priors: ``[C]``.
+        before: ``[C]`` the priors at the fit.
+        samples: how many they were estimated on.
+        gain: of the log-likelihood per sample, in nats.
+        p_value: of the likelihood-ratio test of "the priors are the same", for one look; compare it with a level
+            once, not at every batch.
+        nll_before: mean negative log-likelihood of the labels that are known, NaN without any.
+        nll_after: the same with corrected probabilities.
+    """
+
+    priors: Doubles
+    before: Doubles
+    samples: int
+    gain: float
+    p_value: float
+    nll_before: float = math.nan
+    nll_after: float = math.nan
+
+
+def reference_priors(labels: Ints) -> Doubles:
+    """The shares of the classes at the fit, none of them 0."""
+    counts = np.asarray(labels, dtype=np.float64) + 0.5
+    return counts / counts.sum()
+
+
+def correct(probabilities: Doubles, before: Doubles, priors: Doubles) -> Doubles:
+    """Probabilities ``[N, C]`` as they would be with other priors."""
+    weighted = np.maximum(probabilities, FLOOR) * (priors / before)
+    return weighted / weighted.sum(1, keepdims=True)
+
+
+def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints | None = None) -> LabelShift:
+    """The priors that explain the samples best.
+
+    Args:
+        probabilities: ``[N, C]``, calibrated.
+        before: ``[C]`` the priors at the fit.
+        labels: ``[N]``, -1 where unknown; they judge the correction, and do not enter it.
+
+    Example:
+        >>> sure = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> estimate_label_shift(sure, np.array([0.5, 0.5])).priors.round(3).tolist()
+        [0.75, 0.25]
+    """
+    p = np.maximum(probabilities, FLOOR)
+    priors, previous = before.copy(), 0.0
+    for step in range(MOST_STEPS):
+        weighted = p * (priors / before)
+        sums = weighted.sum(1, keepdims=True)
+        value = float(np.log(sums).mean())
+        if step and value - previous < TOLERANCE:
+            break
+        priors, previous = (weighted / sums).mean(0), value
+    gain = max(0.0, float(np.log((p * (priors / before)).sum(1)).mean()))
+    degrees = len(before) - 1
+    p_value = float(gammaincc(degrees / 2, gain * len(p)))  # of chi squared, twice the gain of all samples
+    shift = LabelShift(priors, before, len(p), gain, p_value)
+    rows = np.empty(0, np.int64) if labels is None else np.flatnonzero(labels >= 0)
+    if labels is None or not len(rows):
+        return shift
+    nll = [-float(np.log(q[rows, labels[rows]]).mean()) for q in (p, correct(p, before, priors))]
+    return replace(shift, nll_before=nll[0], nll_after=nll[1])
 
 
 @dataclass
@@ -44,29 +122,17 @@ class Labelled:
 
 @dataclass
 class BatchCounts:
-    """All that a watch keeps of a batch.
+    """All that a watch keeps of a batch."""
 
-    Attributes:
-        fingerprint: of its values and ids, whatever its labels are.
-        samples: how many there are.
-        accepted: how many are answered.
-        implied_errors: the sum of 1 - confidence over answers.
-        labelled: answers with known labels.
-        cost: the sum of their costs over the highest, where the policy promises a cost.
-        groups: the same by group.
-        sketch: counts of score, confidence and predicted class in the policy's bins; empty if it has none.
-        shift: the estimated priors, if they could be estimated.
-    """
-
-    fingerprint: str = ""
+    fingerprint: str = ""  # of its values and ids, whatever its labels are
     samples: int = 0
     accepted: int = 0
-    implied_errors: float = 0.0
+    implied_errors: float = 0.0  # the sum of 1 - confidence over answers
     labelled: Labelled = field(default_factory=Labelled)
-    cost: float = 0.0
-    groups: dict[str, Labelled] = field(default_factory=dict)
-    sketch: dict[str, Ints] = field(default_factory=dict)
-    shift: LabelShift | None = None
+    cost: float = 0.0  # of labelled answers, the sum over the highest, where the policy promises a cost
+    groups: dict[str, Labelled] = field(default_factory=dict)  # labelled answers by group
+    sketch: dict[str, Ints] = field(default_factory=dict)  # counts in the policy's bins; empty if it has none
+    shift: LabelShift | None = None  # the estimated priors, if they could be estimated
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +170,7 @@ def decide_rows(
 def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
     """The name of the part, with a threshold of its own, that each sample belongs to; others are never answered."""
     names = np.array([*policy.parts, "none"])
-    parts: npt.NDArray[np.str_] = names[policy.part_numbers(groups, predicted)]
-    return parts
+    return names[policy.part_numbers(groups, predicted)]
 
 
 def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
@@ -127,15 +192,7 @@ def count_batch(
     labels: Mapping[str, int] | None = None,
     progress: Progress = silent,
 ) -> BatchCounts:
-    """Count a batch.
-
-    Args:
-        policy: what decides.
-        predictions: with labels, without, or with some (``ignore_index`` for the others).
-        by_group: the column whose groups are counted apart.
-        labels: class by id, of samples whose labels came later.
-        progress: called as samples are read.
-    """
+    """Count a batch; the arguments are those of `Monitor` and `Monitor.update`."""
     policy.check(predictions)
     if by_group is not None:
         check_group(predictions, by_group)
@@ -156,8 +213,8 @@ def count_batch(
             samples.append(rows)
     counts.fingerprint = str(fingerprint)
     if reference is not None and reference["labels"] is not None:
-        probabilities, truth = (np.concatenate([getattr(part, name) for part in samples])[:most]
-                                for name in ("probabilities", "labels"))  # fmt: skip
+        probabilities = np.concatenate([part.probabilities for part in samples])[:most]
+        truth = np.concatenate([part.labels for part in samples])[:most]
         priors = reference_priors(np.asarray(reference["labels"]))
         counts.shift = estimate_label_shift(probabilities, priors, truth)
     return counts
@@ -217,55 +274,3 @@ def correct_predictions(
         class_names=policy.class_names,
         ignore_index=IGNORED,
     )
-
-
-def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | None) -> dict[str, int]:
-    """The class of every id.
-
-    Args:
-        path: .csv or .parquet with a column id and a column label: positions of classes, or their names.
-        classes: how many there are.
-        class_names: what they are called.
-    """
-    import pyarrow as pa
-
-    try:
-        table = _read_table(Path(path))
-    except pa.ArrowException as error:
-        raise ValueError(f"{path}: not a table of labels ({str(error).splitlines()[0]})") from None
-    ids, labels = (_read_column(path, table, names) for names in (IDS, LABELS))
-    numbers = {name: number for number, name in enumerate(class_names or ())}
-    numbers |= {str(number): number for number in range(classes) if str(number) not in numbers and class_names is None}
-    classes_by_id: dict[str, int] = {}
-    for name, label in zip(ids, labels, strict=True):
-        if name is None or label is None:
-            continue  # a label that is still missing
-        number = numbers.get(str(label), label if isinstance(label, int) and 0 <= label < classes else None)
-        if number is None:
-            raise ValueError(f"{path}: the label {short(label)} is none of {classes} classes")
-        if classes_by_id.setdefault(str(name), number) != number:
-            raise ValueError(f"{path}: the id {short(name)} has two labels")
-    if not classes_by_id:
-        raise ValueError(f"{path}: there are no labels")
-    return classes_by_id
-
-
-def _read_table(path: Path) -> Any:
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise ValueError(f"{path}: labels are read from .csv or .parquet, got {suffix!r}")
-    with open_regular(path) as file:
-        if suffix == ".csv":
-            return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
-        return pyarrow.parquet.read_table(file)
-
-
-def _read_column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[Any]:
-    matches = [name for name in table.column_names if name in names]
-    if len(matches) != 1:
-        raise ValueError(f"{path}: expected a column {names[0]!r}, got {listing(table.column_names, 5)}")
-    values: list[Any] = table.column(matches[0]).to_pylist()
-    return values

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant._files import json_value
 from calibrant._numbers import allowed, count, fixed, number, p_words, percent, round_percent, span_words
-from calibrant.monitoring.label_shift import reference_priors
+from calibrant.monitoring.batch import reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest
 from calibrant.selective import Policy
@@ -73,8 +73,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         "untested": watch.untested,
         "assumptions": list(ASSUMPTIONS),
     }
-    plain: dict[str, Any] = json_value(document)
-    return plain
+    return json_value(document)
 
 
 def _rate_entries(rate: RateWatch, group: str) -> dict[str, Any]:
@@ -121,9 +120,7 @@ def _headline(watch: Watch, state: WatchState) -> str:
         return "The promise is broken"
     if watch.alarms:
         return "The samples have changed since the policy was fitted"
-    if not state.batches:
-        return "Nothing has been watched yet"
-    return "No alarm"
+    return "No alarm" if state.batches else "Nothing has been watched yet"
 
 
 def _mean_cost(policy: Policy, watch: Watch) -> dict[str, float] | None:
@@ -172,9 +169,8 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch) -> list[str]:
             f"({span_words(limits.low, limits.high, 'share', limits.value)}, at all times){promise}."
         )
         if (cost := _mean_cost(policy, watch)) is not None:
-            lines.append(
-                f"An answer costs {number(cost['mean'])} on average; at most {cost['promised']:g} is promised."
-            )
+            mean, promised = number(cost["mean"]), f"{cost['promised']:g}"
+            lines.append(f"An answer costs {mean} on average; at most {promised} is promised.")
     else:
         lines.append("No answer has a label yet, so the promise itself cannot be tested.")
     if samples:

@@ -46,6 +46,7 @@ EXCESS = np.geomspace(0.05, 4.0, 24)
 CELLS = 16  # of (0, 1), on which every bet is constant
 MOST_RANKED = 5000  # samples of a batch
 MOST_DRAWN = 10**9  # that NumPy draws from without putting back
+REPLICATES = 2000  # of the bootstrap of a total variation
 
 
 def start_weight(j: int) -> float:
@@ -76,23 +77,20 @@ class EvidenceProcess:
     def log_value(self) -> Doubles:
         """The logarithm of E."""
         started = logsumexp(self._log_sums, axis=-1) - math.log(self._log_sums.shape[-1])
-        values: Doubles = np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
-        return values
+        return np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
 
 
 def alternative_rates(rate: float) -> Doubles:
     """Rates above ``rate`` that are tested against it."""
     odds = math.log(rate) - math.log1p(-rate) + EXCESS
-    rates: Doubles = 1 / (1 + np.exp(-odds))
-    return rates
+    return 1 / (1 + np.exp(-odds))
 
 
 def rate_ratios(errors: npt.ArrayLike, answers: npt.ArrayLike, rate: float) -> Doubles:
     """Log likelihood ratios ``[..., alternatives]`` of errors among answers, against ``rate``."""
     theta = alternative_rates(rate)
     k, n = (np.asarray(counts, dtype=np.float64)[..., None] for counts in (errors, answers))
-    ratios: Doubles = k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
-    return ratios
+    return k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
 
 
 def confidence_sequence(errors: int, answers: int, alpha: float) -> Interval:
@@ -149,10 +147,7 @@ def seeded_generator(*names: str) -> np.random.Generator:
 def rank_cells(pool: Ints, counts: Ints, random: np.random.Generator) -> tuple[Ints, Ints]:
     """How many ranks of a batch lie in each cell, and the pool with the samples that were ranked.
 
-    Args:
-        pool: ``[bins]`` counts of all earlier samples.
-        counts: ``[bins]`` of the batch.
-        random: for the order of the batch and for ties.
+    The pool counts all earlier samples, ``counts`` those of the batch, ``[bins]`` each; its order and ties are random.
     """
     if counts.sum() >= MOST_DRAWN:  # so many that drawing with replacement makes no difference
         counts = random.multinomial(MOST_RANKED, counts / counts.sum())
@@ -168,14 +163,14 @@ def rank_cells(pool: Ints, counts: Ints, random: np.random.Generator) -> tuple[I
     return cells, pool + counts
 
 
-def total_variation(reference: Ints, counts: Ints, alpha: float = 0.05, replicates: int = 2000) -> Interval:
-    """Half the sum of differences between two sets of shares, with limits of the basic bootstrap.
+def total_variation(reference: Ints, counts: Ints) -> Interval:
+    """Half the sum of differences between two sets of shares, with limits of the basic bootstrap at 95%.
 
     The largest change of any event's probability. Of few samples it is above 0 by chance; the limits take that off.
     """
     random = np.random.default_rng(0)
     p, q = reference / reference.sum(), counts / counts.sum()
     value = 0.5 * float(np.abs(p - q).sum())
-    a, b = (random.multinomial(int(c.sum()), s, replicates) / c.sum() for c, s in ((reference, p), (counts, q)))
-    low, high = np.quantile(0.5 * np.abs(a - b).sum(1), [alpha / 2, 1 - alpha / 2])
+    a, b = (random.multinomial(int(c.sum()), s, REPLICATES) / c.sum() for c, s in ((reference, p), (counts, q)))
+    low, high = np.quantile(0.5 * np.abs(a - b).sum(1), [0.05 / 2, 1 - 0.05 / 2])
     return Interval(value, max(0.0, 2 * value - float(high)), min(1.0, max(value, 2 * value - float(low))))

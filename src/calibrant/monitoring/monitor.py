@@ -10,9 +10,8 @@ from typing import Any
 
 from calibrant._progress import Progress, silent
 from calibrant._validation import check_number
-from calibrant.monitoring.batch import BatchCounts, count_batch
+from calibrant.monitoring.batch import BatchCounts, LabelShift, count_batch
 from calibrant.monitoring.document import watch_document
-from calibrant.monitoring.label_shift import LabelShift
 from calibrant.monitoring.state import (
     KnownLabels,
     LabelArrival,
@@ -126,14 +125,8 @@ class Monitor:
 
     def add(self, counts: BatchCounts, name: str, *, labels_only: bool = False) -> None:
         """Add a counted batch, unless it is in the state; then its new labels alone."""
-        groups = {group: KnownLabels(answers=part.answers, errors=part.errors) for group, part in counts.groups.items()}
-        arrival = LabelArrival(
-            batch=counts.fingerprint,
-            answers=counts.labelled.answers,
-            errors=counts.labelled.errors,
-            groups=groups,
-            cost=counts.cost,
-        )
+        groups = {group: KnownLabels(**vars(labelled)) for group, labelled in counts.groups.items()}
+        arrival = LabelArrival(batch=counts.fingerprint, groups=groups, cost=counts.cost, **vars(counts.labelled))
         sketch = SketchEntry(**{key: value.tolist() for key, value in counts.sketch.items()}) if counts.sketch else None
         batch = WatchedBatch(
             name=name,
@@ -171,9 +164,7 @@ class Monitor:
         if state.by_group != self.state.by_group or state.alpha != self.state.alpha:
             raise ValueError(f"{source}: watches that are merged must have the same alpha and the same group column")
         self.state.batches += [batch for batch in state.batches if self.state.of_batch(batch.fingerprint) is None]
-        known_labels = {
-            fingerprint: self.state.known_labels(fingerprint) for fingerprint in (a.batch for a in state.labels)
-        }
+        known_labels = {arrival.batch: self.state.known_labels(arrival.batch) for arrival in state.labels}
         for arrival in state.labels:
             if not known_labels[arrival.batch].answers:
                 self.state.labels.append(arrival)

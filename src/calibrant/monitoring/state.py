@@ -1,7 +1,8 @@
 """The state of a watch: counts of every batch in the order in which they came, bound to one policy, checked when read.
 
 Evidence is computed from the counts, so that states of several machines merge: the batches of the other come after
-one's own, each once. A file is written aside and renamed: a batch is in it or not, whenever a process is killed.
+one's own, each once. A file is written aside and renamed: a batch is in it or not, whenever a process is killed. Labels
+that come later are read from a table of ids and labels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,13 +26,14 @@ from pydantic import (
     model_validator,
 )
 
-from calibrant._files import read_json, written_aside
-from calibrant._validation import printable
+from calibrant._files import open_regular, read_json, written_aside
+from calibrant._validation import listing, printable, short
 from calibrant.selective import Policy
 
 FORMAT, VERSION = "calibrant.watch", 1
 LARGEST = 2**28  # bytes of a file
 MOST_COUNTED = 2**53
+IDS, LABELS = ("id", "ids"), ("label", "labels")  # columns of labels that come later
 
 Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -162,9 +164,8 @@ def sum_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival:
     for name in names:
         parts = [arrival.groups[name] for arrival in arrivals if name in arrival.groups]
         groups[name] = KnownLabels(answers=sum(p.answers for p in parts), errors=sum(p.errors for p in parts))
-    answers, errors = (sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors"))
-    cost = sum(arrival.cost for arrival in arrivals)
-    return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups, cost=cost)
+    totals = {name: sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors", "cost")}
+    return LabelArrival(batch=fingerprint, groups=groups, **totals)
 
 
 def find_new_labels(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
@@ -263,3 +264,48 @@ def lock_folder(path: str | Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | None) -> dict[str, int]:
+    """The class of every id, out of .csv or .parquet: columns id and label, positions of classes or their names."""
+    import pyarrow as pa
+
+    try:
+        table = _read_table(Path(path))
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: not a table of labels ({str(error).splitlines()[0]})") from None
+    ids, labels = (_read_column(path, table, names) for names in (IDS, LABELS))
+    numbers = {name: number for number, name in enumerate(class_names or ())}
+    numbers |= {str(number): number for number in range(classes) if str(number) not in numbers and class_names is None}
+    classes_by_id: dict[str, int] = {}
+    for name, label in zip(ids, labels, strict=True):
+        if name is None or label is None:
+            continue  # a label that is still missing
+        number = numbers.get(str(label), label if isinstance(label, int) and 0 <= label < classes else None)
+        if number is None:
+            raise ValueError(f"{path}: the label {short(label)} is none of {classes} classes")
+        if classes_by_id.setdefault(str(name), number) != number:
+            raise ValueError(f"{path}: the id {short(name)} has two labels")
+    if not classes_by_id:
+        raise ValueError(f"{path}: there are no labels")
+    return classes_by_id
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise ValueError(f"{path}: labels are read from .csv or .parquet, got {suffix!r}")
+    with open_regular(path) as file:
+        if suffix == ".csv":
+            return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
+        return pyarrow.parquet.read_table(file)
+
+
+def _read_column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[Any]:
+    matches = [name for name in table.column_names if name in names]
+    if len(matches) != 1:
+        raise ValueError(f"{path}: expected a column {names[0]!r}, got {listing(table.column_names, 5)}")
+    return table.column(matches[0]).to_pylist()

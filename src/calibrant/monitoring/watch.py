@@ -48,21 +48,13 @@ UNTESTED = {
 
 @dataclass
 class WatchTest:
-    """A hypothesis that is watched.
-
-    Attributes:
-        name: ``"promise"``, ``"coverage"``, ``"score"``, ``"confidence"`` or ``"predicted"``.
-        group: the group that it is about, or empty.
-        alpha: its share of the chance of a false alarm.
-        evidence: log10 of E after every batch that counted.
-        batches: the names of these batches.
-    """
+    """A hypothesis that is watched: of the promise, the coverage, the score, the confidence or the predicted class."""
 
     name: str
-    alpha: float
-    group: str = ""
-    evidence: list[float] = field(default_factory=list)
-    batches: list[str] = field(default_factory=list)
+    alpha: float  # its share of the chance of a false alarm
+    group: str = ""  # that it is about, or empty
+    evidence: list[float] = field(default_factory=list)  # log10 of E after every batch that counted
+    batches: list[str] = field(default_factory=list)  # the names of these batches
 
     @property
     def limit(self) -> float:
@@ -83,25 +75,15 @@ class WatchTest:
 
 @dataclass
 class RateWatch:
-    """The error rate among answers, of all or of a group: its test, if there is a promise, and its estimates.
+    """The error rate among answers, of all or of a group: its test, if there is a promise, and its estimates."""
 
-    Attributes:
-        test: of "at most the promised rate", or None.
-        promised: that rate, or None; of a promised cost, the mean over the highest.
-        by_cost: whether the promise is of the mean cost, and not of the error rate.
-        cost: the sum of the costs over the highest, where it is.
-        rates: errors and answers of every arrival of labels.
-        total: all of them.
-        limits: the confidence sequence after every arrival.
-    """
-
-    test: WatchTest | None
+    test: WatchTest | None  # of "at most the promised rate"
     alpha: float
-    promised: float | None = None
-    by_cost: bool = False
-    cost: float = 0.0
-    rates: list[tuple[str, int, int]] = field(default_factory=list)
-    limits: list[Interval] = field(default_factory=list)
+    promised: float | None = None  # that rate; of a promised cost, the mean over the highest
+    by_cost: bool = False  # whether the promise is of the mean cost, and not of the error rate
+    cost: float = 0.0  # the sum of the costs over the highest, where it is
+    rates: list[tuple[str, int, int]] = field(default_factory=list)  # errors and answers of every arrival of labels
+    limits: list[Interval] = field(default_factory=list)  # the confidence sequence after every arrival
     errors: int = 0
     answers: int = 0
     _evidence: EvidenceProcess | None = None
@@ -124,31 +106,18 @@ class RateWatch:
 
 @dataclass
 class Watch:
-    """All that is watched, as `watch` computes it from a state.
-
-    Attributes:
-        promised: the rate that is promised, or None.
-        overall: the error rate of all answers.
-        groups: of the answers in each group.
-        changes: the tests without labels, those that could be made.
-        sizes: total variation of the last batch from the reference, by what it is of.
-        coverage: share answered, over all batches.
-        reference_coverage: at the fit.
-        implied: the risk that calibrated confidence implies, over all batches; NaN without answers.
-        untested: what cannot be tested, and why, in sentences.
-        by_class: whether groups are those of predicted classes.
-    """
+    """All that is watched, as `watch` computes it from a state."""
 
     promised: float | None
     overall: RateWatch
     groups: dict[str, RateWatch]
-    changes: list[WatchTest]
-    sizes: dict[str, Interval]
-    coverage: Interval
-    reference_coverage: Interval
-    implied: float
-    untested: list[str]
-    by_class: bool = False
+    changes: list[WatchTest]  # the tests without labels, those that could be made
+    sizes: dict[str, Interval]  # total variation of the last batch from the reference, by what it is of
+    coverage: Interval  # share answered, over all batches
+    reference_coverage: Interval  # at the fit
+    implied: float  # the risk that calibrated confidence implies, over all batches; NaN without answers
+    untested: list[str]  # what cannot be tested, and why, in sentences
+    by_class: bool = False  # whether groups are those of predicted classes
 
     @property
     def tests(self) -> list[WatchTest]:
@@ -227,9 +196,8 @@ def _test_coverage(policy: Policy, state: WatchState, batches: Sequence[WatchedB
     fitted, alpha = policy.threshold, state.alpha / 8
     thresholds = len(policy.limits)
     if not fitted.samples or policy.abstains:
-        return (
-            "The coverage cannot be tested: the policy never answers, or does not say on how many samples it was set."
-        )
+        reason = "the policy never answers, or does not say on how many samples it was set"
+        return f"The coverage cannot be tested: {reason}."
     # A threshold for every group: each of their shares of all samples has its own limits.
     reach = thresholds * math.sqrt(math.log(2 * thresholds / (alpha / 2)) / (2 * fitted.samples))
     share = fitted.accepted / fitted.samples

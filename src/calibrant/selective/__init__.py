@@ -5,25 +5,24 @@ In the order of imports:
 ===============  =======================================================================================================
 `scores`         what ranks predictions by confidence
 `bounds`         what a number of errors says about the risk behind it: exact limits and p-values
-`split`          which samples choose a policy's parts, and which set its threshold
 `promise`        what a policy promises, and whether a promise was kept
 `thresholds`     where to accept, so that the promise holds
-`set_counts`     prediction sets, counted
 `sets`           prediction sets: their scores and quantiles
-`policy`         fitting, deciding, and the outcome of decisions
-`policy_file`    policies on disk, checked from end to end
-`analysis`       the analyses of the paper SC
+`policy`         fitting, deciding, the outcome of decisions, and policies on disk
 ===============  =======================================================================================================
+
+`rankings` and `logit_statistics` are the analyses of the paper SC.
 """
 
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
-from calibrant.selective.policy.decision import Decision, Decisions, decision_chunks, decision_formula
 from calibrant.selective.policy.evidence import bin_counts, class_counts
 from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.prediction_sets import SetCounts
+from calibrant.selective.policy.rule import Decision, Decisions, decision_chunks, decision_formula
 from calibrant.selective.policy.selection import CALIBRATORS_TRIED, Selection, judge_logits, select, take_for_choice
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import (
@@ -35,9 +34,7 @@ from calibrant.selective.scores import (
     negative_entropy,
     normalised_max_logit,
 )
-from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import PredictionSets
-from calibrant.selective.split import FEWEST_FOR_CHOICE
 from calibrant.selective.thresholds.mean_loss import CostThreshold, threshold_for_cost
 from calibrant.selective.thresholds.risk import (
     Threshold,
@@ -45,9 +42,10 @@ from calibrant.selective.thresholds.risk import (
     threshold_for_risk,
     thresholds_by_group,
 )
+from calibrant.selective.thresholds.samples import FEWEST_FOR_CHOICE
 
 if TYPE_CHECKING:
-    from calibrant.selective.analysis.logits import (
+    from calibrant.selective.logit_statistics import (
         MaxLogitGivenMSP,
         MSPBin,
         RankStatistics,
@@ -57,13 +55,8 @@ if TYPE_CHECKING:
         normalised_given_max_logit,
         sorted_logits,
     )
-    from calibrant.selective.analysis.rankings import (
-        ErrorsBySource,
-        MethodCurve,
-        errors_by_source,
-        risk_coverage_by_method,
-    )
-    from calibrant.selective.policy_file.file import to_dict
+    from calibrant.selective.policy.file import to_dict
+    from calibrant.selective.rankings import ErrorsBySource, MethodCurve, errors_by_source, risk_coverage_by_method
 
 __all__ = [
     "CostThreshold",

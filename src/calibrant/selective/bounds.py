@@ -10,15 +10,26 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincinv, betaln, gammaln
 
-from calibrant._validation import Bools, Ints
-from calibrant.metrics import Doubles, Interval, wilson
+from calibrant._validation import Bools, Ints, check_number
+from calibrant.metrics import NEAREST, Doubles, Interval, wilson
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def check_open_share(name: str, value: float) -> float:
+    """A number above 0 and below 1, by a little more than rounding."""
+    value = check_number(name, value, 0.0, 1.0)
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+    if not NEAREST <= value <= 1 - NEAREST:
+        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
+    return value
 
 
 def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -> Doubles:
@@ -27,14 +38,12 @@ def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -
     The counts need not be whole.
 
     Example:
-        >>> from calibrant.selective.bounds import binomial_tail
         >>> binomial_tail([0, 1, 10], [10, 10, 10], 0.5).tolist()  # 1/1024, 11/1024, 1
         [0.0009765625, 0.0107421875, 1.0]
     """
     k, n = np.asarray(errors, dtype=np.float64), np.asarray(accepted, dtype=np.float64)
     inside = k < n
-    tail: Doubles = np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
-    return tail
+    return np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
 
 
 def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) -> float:
@@ -44,7 +53,6 @@ def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) ->
     that tie make it larger.
 
     Example:
-        >>> from calibrant.selective.bounds import coverage_p_value
         >>> round(coverage_p_value(0, 1, 19, 19), 4), coverage_p_value(1, 1, 19, 19)  # 1 / 20
         (0.05, 1.0)
     """
@@ -63,7 +71,6 @@ def mean_tail(total: float, samples: int, mean: float) -> float:
     \text{total} \rceil)` [Angelopoulos2021].
 
     Example:
-        >>> from calibrant.selective.bounds import mean_tail
         >>> round(mean_tail(0.0, 10, 0.5), 6), mean_tail(6.0, 10, 0.5)  # 1/1024, no evidence
         (0.000977, 1.0)
     """
@@ -80,7 +87,6 @@ def upper_limit(errors: int, accepted: int, delta: float) -> float:
     """The risk that lies above the true one with probability 1 - delta at least; 1 where nothing was accepted.
 
     Example:
-        >>> from calibrant.selective.bounds import upper_limit
         >>> round(upper_limit(0, 59, 0.05), 4)  # 1 - 0.05 ** (1 / 59)
         0.0495
     """
@@ -127,7 +133,6 @@ def fewest(risk: float, delta: float, errors: int = 0) -> int:
     """How many samples must be accepted for ``errors`` among them to show a risk of at most ``risk`` at level delta.
 
     Example:
-        >>> from calibrant.selective.bounds import fewest
         >>> fewest(0.05, 0.05), fewest(0.05, 0.05, errors=1)
         (59, 93)
     """
@@ -140,27 +145,27 @@ def allowed_errors(accepted: npt.ArrayLike, risk: float, delta: float) -> Ints:
     """The most errors among ``accepted`` samples that still show the risk at level delta; -1 where none would.
 
     Example:
-        >>> from calibrant.selective.bounds import allowed_errors
         >>> allowed_errors([58, 59, 92, 93], 0.05, 0.05).tolist()
         [-1, 0, 0, 1]
     """
     number = np.asarray(accepted, dtype=np.int64)
-    low, high = np.full_like(number, -1), number.copy()  # as many errors as samples never do
-    while ((high - low) > 1).any():
-        middle = (low + high) // 2
-        fits = (middle >= 0) & (binomial_tail(middle, number, risk) <= delta)
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return low
+    low, high = np.full_like(number, -1), number  # as many errors as samples never do
+    return _bisect(low, high, lambda errors: (errors >= 0) & (binomial_tail(errors, number, risk) <= delta))[0]
 
 
 def fewest_with(errors: Ints, enough: Ints, risk: float, delta: float) -> Ints:
     """`fewest` for many numbers of errors at once, given accepted samples that are ``enough`` for each."""
-    low, high = np.maximum(errors, 0), enough.copy()  # of the former, all would be wrong
+    low = np.maximum(errors, 0)  # all of them would be wrong
+    return _bisect(low, enough, lambda number: ~(binomial_tail(errors, number, risk) <= delta))[1]
+
+
+def _bisect(low: Ints, high: Ints, is_low: Callable[[Ints], Bools]) -> tuple[Ints, Ints]:
+    """The last numbers from ``low`` on that are low, and the first that are not, of many searches at once."""
     while ((high - low) > 1).any():
         middle = (low + high) // 2
-        fits = binomial_tail(errors, middle, risk) <= delta
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return high
+        inside = is_low(middle)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return low, high
 
 
 def fewest_at_rates(rate: Doubles, coverage: Doubles, risk: float, delta: float) -> int:

@@ -21,16 +21,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from calibrant._numbers import allowed, count, number, percent, round_percent
-from calibrant._validation import Bools, Ints, listing
+from calibrant._validation import Bools, Ints, did_you_mean, listing, short, shorten
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Ops
 from calibrant.predictions import class_name
-from calibrant.selective.bounds import binomial_tail, coverage_p_value, mean_tail, upper_limit
+from calibrant.selective.bounds import binomial_tail, check_open_share, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 KINDS = ("risk", "precision", "recall", "cost", "expected-risk")
+SPELLINGS = "precision=CLASS:SHARE, recall=CLASS:SHARE or expected-risk:SHARE"
+LARGEST_COST = 1e9
+MOST_COSTED = 1000  # classes of a cost matrix
 
 
 class LossTally(NamedTuple):
@@ -187,25 +190,19 @@ class Promise:
                 every = "of every predicted class" + scope
                 text = f"{sure} at most {allowed(target_risk)} of the answers {every} are wrong, at once ({observed})."
             else:
-                shares = [
-                    f"{allowed(share)} of the answers {class_name(label, class_names)}" for label, share in self.shares
-                ]
-                text = (
-                    f"{sure} at least {' and '.join(shares)} are right{scope} ({observed}); no other class is answered."
-                )
+                shares = self._share_words("of the answers", class_names)
+                text = f"{sure} at least {shares} are right{scope} ({observed}); no other class is answered."
             silent = [part.name(class_names) for part in parts if part.threshold.abstains]
             return text + (f" It never answers {listing(silent, 5)}." if silent else "")
         tally = self.tally
-        rows = 0 if tally is None else tally.rows
         if self.of == "recall":
-            (label, share), *_ = self.shares
-            name = class_name(label, class_names)
-            observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(rows)})"
+            name, share = class_name(self.label, class_names), self.shares[0][1]
+            observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(tally.rows)})"
             return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
         if self.of == "cost":
-            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(rows)})"
+            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(tally.rows)})"
             return f"{sure} an answer costs at most {self.target:g} on average{observed}."
-        observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(rows)})"
+        observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(tally.rows)})"
         return (
             f"On average over validation sets, at most {allowed(self.target)} of all samples are answered wrongly"
             f"{observed}: an expected risk, which a single fit may exceed."
@@ -221,23 +218,82 @@ class Promise:
         if self.of == "expected-risk":
             return f"The expectation that at most {allowed(self.target)} of all samples are answered wrongly"
         if self.of == "precision":
-            shares = [f"{allowed(share)} of answers {class_name(label, class_names)}" for label, share in self.shares]
-            return f"The promise that at least {' and '.join(shares)} are right"
+            return f"The promise that at least {self._share_words('of answers', class_names)} are right"
         scope = " of every class" if self.by_class else ""
         return f"The promise of at most {allowed(risk or 0)} wrong answers{scope}"
+
+    def _share_words(self, scope: str, class_names: Sequence[str] | None) -> str:
+        shares = (f"{allowed(share)} {scope} {class_name(label, class_names)}" for label, share in self.shares)
+        return " and ".join(shares)
 
     def result(self, tally: LossTally, class_names: Sequence[str] | None) -> str:
         """What came of a promise that is not about the share of wrong answers; empty for others, or no samples."""
         if not tally.rows:
             return ""
         if self.of == "recall":
-            name, answered = class_name(self.label, class_names), tally.rows - round(tally.loss)
-            return (
-                f"{count(answered)} of {count(tally.rows)} samples of {name} are answered as {name}, "
-                f"{percent(1 - tally.mean)}."
-            )
+            name = class_name(self.label, class_names)
+            answered = f"{count(tally.rows - round(tally.loss))} of {count(tally.rows)} samples of {name}"
+            return f"{answered} are answered as {name}, {percent(1 - tally.mean)}."
         if self.of == "cost":
             return f"An answer costs {number(self.highest * tally.mean)} on average."
         if self.of == "expected-risk":
             return f"{percent(tally.mean)} of all samples are answered wrongly."
         return ""
+
+
+def check_costs(costs: Any, classes: int) -> Any:
+    """A cost matrix ``[C, C]`` of numbers that are at least 0, some of them above."""
+    try:
+        matrix = np.asarray(costs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"costs must be numbers [{classes}, {classes}], got {short(costs)}") from None
+    if classes > MOST_COSTED:
+        raise ValueError(f"costs are for at most {MOST_COSTED:,} classes, got {classes:,}")
+    if matrix.shape != (classes, classes):
+        raise ValueError(f"costs must be [{classes}, {classes}], by label and answer, got {list(matrix.shape)}")
+    if not ((matrix >= 0) & (matrix <= LARGEST_COST)).all() or not matrix.max() > 0:
+        raise ValueError(f"costs must lie between 0 and {LARGEST_COST:g}, some above 0")
+    return matrix
+
+
+def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    """A promise as people write it: several of precision, or one of another kind.
+
+    Example:
+        >>> parse_promises("precision=dog:0.95", ("cat", "dog"), 2).shares
+        ((1, 0.95),)
+        >>> parse_promises("expected-risk:0.05", None, 10).target
+        0.05
+    """
+    entries = list(texts) if isinstance(texts, list | tuple) else [texts]
+    promises = [_parse(text, class_names, num_classes) for text in entries]
+    if not promises:
+        raise ValueError(f"promise must be {SPELLINGS}, got nothing")
+    if len(promises) == 1:
+        return promises[0]
+    if any(promise.of != "precision" for promise in promises):
+        raise ValueError("several promises at once are for the precision of different classes")
+    shares = tuple(share for promise in promises for share in promise.shares)
+    if len(dict(shares)) < len(shares):
+        raise ValueError("the precision of a class is promised twice")
+    return Promise("precision", shares=shares)
+
+
+def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    head, colon, digits = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    kind, equals, name = head.partition("=")
+    kind = kind.strip()
+    if not colon or kind not in ("precision", "recall", "expected-risk") or bool(equals) != (kind != "expected-risk"):
+        raise ValueError(f"promise must be {SPELLINGS}, got {short(text)}")
+    try:
+        share = float(digits.strip().removesuffix("%")) / (100 if digits.strip().endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"promise {short(text)} must end in a share between 0 and 1, got {digits[:40]!r}") from None
+    share = check_open_share(f"the share of {short(text)}", share)
+    if kind == "expected-risk":
+        return Promise(kind, target=share)
+    name, names = name.strip(), list(class_names or map(str, range(num_classes)))
+    if name not in names:
+        hint = did_you_mean(name, names) or f"; there are {listing(names)}"
+        raise ValueError(f"no class {shorten(name)!r}{hint}")
+    return Promise(kind, shares=((names.index(name), share),))

@@ -74,17 +74,10 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Score:
-    """A score by name.
+    """A score by name, of logits as they come or of calibrated ones; p and centre are of the normalised max logit."""
 
-    Attributes:
-        name: a key of `FORMULAS`, ``"normalised_max_logit"``, or that of a promise, which computes it.
-        of: what it is computed from: ``"logits"`` as they come, or ``"calibrated"`` ones.
-        p: of the normalised max logit.
-        centre: likewise.
-    """
-
-    name: str = "msp"
-    of: str = "logits"
+    name: str = "msp"  # a key of `FORMULAS`, "normalised_max_logit", or that of a promise, which computes it
+    of: str = "logits"  # or "calibrated"
     p: int | None = None
     centre: bool = True
 

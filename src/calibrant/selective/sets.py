@@ -25,7 +25,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy.special import betaincinv
@@ -45,7 +45,9 @@ from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import NumpyOps, Ops
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import coverage_p_value
-from calibrant.selective.set_counts import SetCounts
+
+if TYPE_CHECKING:
+    from calibrant.selective.policy.prediction_sets import SetCounts
 
 V = TypeVar("V")
 
@@ -61,15 +63,9 @@ _TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS", "class-conditional": "cla
 def set_scores(
     ops: Ops[V], method: str, probabilities: V, penalty: float = 0.0, free_ranks: int = 0, draw: V | None = None
 ) -> V:
-    """The score of every class, ``[n, C]``; high where the class would be strange.
+    """The score of every class, ``[n, C]``, by calibrated probabilities ``[n, C]``; high where it would be strange.
 
-    Args:
-        ops: what computes or draws.
-        method: of `METHODS`.
-        probabilities: ``[n, C]`` float64.
-        penalty: for each position after ``free_ranks``, of ``raps``.
-        free_ranks: how many positions are without a penalty.
-        draw: ``[n, 1]`` uniform random numbers, where ``aps`` and ``raps`` are randomised.
+    ``draw`` are uniform random numbers ``[n, 1]``, where ``aps`` and ``raps`` are randomised.
     """
     if method not in RANKED:
         return ops.sub(ops.constant(0.0), probabilities)
@@ -88,7 +84,6 @@ def conformal_rank(samples: int, level: float) -> int:
     The level is taken as the decimal fraction it is written as: 100 times 0.07 is 7, not a little more.
 
     Example:
-        >>> from calibrant.selective.sets import conformal_rank
         >>> conformal_rank(19, 0.95), conformal_rank(18, 0.95), conformal_rank(99, 0.07)
         (19, 19, 7)
     """
@@ -99,8 +94,6 @@ def conformal_quantile(scores: Doubles, level: float) -> float:
     """The finite-sample quantile of scores; infinite where they are too few for the level.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.sets import conformal_quantile
         >>> scores = np.arange(19.0)
         >>> conformal_quantile(scores, 0.9), conformal_quantile(scores, 0.95), conformal_quantile(scores, 0.96)
         (17.0, 18.0, inf)
@@ -113,7 +106,6 @@ def fewest_samples(level: float) -> int:
     """How many samples a finite quantile needs.
 
     Example:
-        >>> from calibrant.selective.sets import fewest_samples
         >>> fewest_samples(0.95), fewest_samples(0.99)
         (19, 99)
     """
@@ -132,15 +124,7 @@ def choose_penalty(
     """Penalty and free ranks of RAPS by the smallest mean size of sets, on samples that set no quantile.
 
     Among the free ranks is that of [Angelopoulos2021b], within which the true class lies at the level; larger ones are
-    not tried.
-
-    Args:
-        probabilities: ``[n, C]``.
-        labels: ``[n]``.
-        level: of the sets.
-        penalty: where it is given and not to be chosen.
-        free_ranks: likewise.
-        draw: ``[n, 1]``, where sets are randomised.
+    not tried. A penalty or free ranks that are given stay as they are; ``draw`` is as for `set_scores`.
     """
     ops, rows = NumpyOps(), np.arange(len(labels))
     position, _ = ops.falling_totals(probabilities)
@@ -157,27 +141,17 @@ def choose_penalty(
 
 @dataclass(frozen=True)
 class SetTarget:
-    """The prediction sets that are asked for.
+    """The prediction sets that are asked for, checked."""
 
-    Attributes:
-        level: the share of true classes that sets are to hold.
-        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
-        penalty: of RAPS, for each class after the first ``free_ranks``; chosen where it is None.
-        free_ranks: of RAPS; chosen where it is None.
-        randomised: whether APS and RAPS count a random part of the class itself.
-        seed: of those random numbers.
-    """
-
-    level: float
+    level: float  # the share of true classes that sets are to hold
     method: str = "lac"
-    penalty: float | None = None
-    free_ranks: int | None = None
-    randomised: bool = False
-    seed: int = 0
+    penalty: float | None = None  # of RAPS, for each class after the first `free_ranks`; chosen where it is None
+    free_ranks: int | None = None  # of RAPS; chosen where it is None
+    randomised: bool = False  # whether APS and RAPS count a random part of the class itself
+    seed: int = 0  # of those random numbers
 
     def __post_init__(self) -> None:
-        is_share = isinstance(self.level, numbers.Real) and not isinstance(self.level, bool) and 0 < self.level < 1
-        if not is_share:
+        if not isinstance(self.level, numbers.Real) or isinstance(self.level, bool) or not 0 < self.level < 1:
             raise ValueError(f"sets must be a share between 0 and 1, got {short(self.level)}")
         check_choice("set_method", self.method, METHODS)
         check_flag("set_randomised", self.randomised)
@@ -204,7 +178,7 @@ class PredictionSets:
 
     Attributes:
         level: the share of true classes that sets hold, at least, on average over calibration sets.
-        method: of `SetTarget`.
+        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
         quantiles: of all classes, or one for each where the method is class-conditional; infinite where samples are
             too few for the level, and the class is in every set.
         samples: how many scores each quantile is of.
@@ -228,9 +202,7 @@ class PredictionSets:
     @property
     def limits(self) -> Doubles:
         """The quantiles, and what rounding may add to a score that meets one."""
-        quantiles = np.array(self.quantiles)
-        limits: Doubles = quantiles + ROUNDING * np.abs(quantiles)
-        return limits
+        return np.array(self.quantiles) + ROUNDING * np.abs(self.quantiles)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -252,8 +224,7 @@ class PredictionSets:
         if self.randomised and draw is None:
             raise ValueError("randomised prediction sets need a random number for each sample: fit them without")
         scores = set_scores(ops, self.method, probabilities, self.penalty, self.free_ranks, draw)
-        limits = self.limits
-        return ops.sub(ops.constant(limits if len(limits) > 1 else limits[0]), scores)
+        return ops.sub(ops.constant(self.limits if len(self.quantiles) > 1 else self.limits[0]), scores)
 
     @property
     def spread(self) -> Interval | None:

@@ -18,11 +18,11 @@ from calibrant.selective.policy.evidence import (
     frequent_classes,
     is_poor,
 )
+from calibrant.selective.policy.file import from_dict, to_dict
+from calibrant.selective.policy.file_entries import read_entries
 from calibrant.selective.policy.selection import Candidate, Selection
-from calibrant.selective.policy_file.entries import read_entries
-from calibrant.selective.policy_file.file import from_dict, to_dict
 from calibrant.selective.scores import Score
-from calibrant.selective.split import draw_uniform, share_for_choice
+from calibrant.selective.thresholds.samples import draw_uniform, share_for_choice
 from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
 

@@ -1,11 +1,13 @@
-"""Tests of the fit: what is read, in which passes, and what is tried."""
+"""Tests of the fit: what is asked for, what is read, in which passes, and what is tried."""
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.selective.split import draw_uniform
-from tests.helpers.policies import drawn
+from calibrant.selective.policy.fit import check_compatible, read_promise, read_set_target
+from calibrant.selective.promise import Promise
+from calibrant.selective.thresholds.samples import draw_uniform
+from tests.helpers.policies import drawn, masks
 
 
 def test_a_target_coverage():
@@ -82,3 +84,65 @@ def test_ignored_samples_count_nowhere():
     found = Policy.fit(Predictions.from_logits(z, y, ignore_index=-1), 0.1)
     held = (draw_uniform(0, 0, 3000) >= 0.2) & (y != -1)
     assert found.threshold.samples == held.sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"promise": "recall=cat:0.9", "by_class": True}, "different promises"),
+        ({"target_cost": 1.0}, "target_cost goes with a cost matrix"),
+        ({"costs": [[0, 1], [1, 0]]}, "costs need target_cost"),
+        ({"costs": [[0, 1], [1, 0]], "target_cost": 1.0}, "below 1"),
+        ({"costs": [[0, 1], [1, 0]], "target_cost": 0.5, "abstain_cost": -1}, "abstain_cost must be"),
+        ({"by_class": 1}, "by_class must be True or False"),
+    ],
+)
+def test_requests_that_are_refused(arguments, message):
+    data = Predictions.from_logits(np.zeros((3, 2)), [0, 1, 1], class_names=["cat", "dog"])
+    with pytest.raises(ValueError, match=message):
+        read_promise(data, **arguments)
+
+
+def test_masks_have_the_risk_of_all_pixels():
+    data = Predictions.from_logits(np.zeros((2, 2, 3, 3)), np.zeros((2, 3, 3), int), kind="segmentation")
+    with pytest.raises(ValueError, match="for segmentation the risk of all pixels"):
+        read_promise(data, by_class=True)
+
+
+@pytest.mark.parametrize(
+    ("promise", "change", "message"),
+    [
+        (Promise(by_class=True), {"target_coverage": 0.5}, "target_coverage does not go with thresholds by class"),
+        (Promise(by_class=True), {"method": "sgr"}, "has a test of its own"),
+        (Promise("recall", shares=((0, 0.9),)), {"target_risk": 0.1}, "target_risk does not go with"),
+        (Promise("recall", shares=((0, 0.9),)), {"score": "margin"}, "ranks answers by the probability of the class"),
+        (Promise("expected-risk", target=0.1), {"group": "site"}, "thresholds by group are for"),
+        (Promise("expected-risk", target=0.1), {"method": "fixed-sequence"}, "has a test of its own"),
+    ],
+)
+def test_what_does_not_go_together(promise, change, message):
+    others = {"target_risk": None, "target_coverage": None, "method": "best", "score": "auto", "group": None}
+    check_compatible(promise, **others)
+    with pytest.raises(ValueError, match=message):
+        check_compatible(promise, **(others | change))
+
+
+def test_what_cannot_be_fitted_on_is_refused():
+    z, y = drawn(200)
+    with pytest.raises(ValueError, match="marked split='test'"):
+        Policy.fit(Predictions.from_logits(z, y, split="test"))
+    with pytest.raises(ValueError, match="confidences alone"):
+        Policy.fit(Predictions.from_confidence(np.full(200, 0.5), y == 0))
+    with pytest.raises(ValueError, match="fitted on Predictions, got ndarray"):
+        Policy.fit(z)
+
+
+def test_sets_are_asked_for_by_their_level():
+    data = Predictions.from_logits(*drawn(20))
+    assert read_set_target(data, None, "lac", None, None, False, 0) is None
+    assert read_set_target(data, 0.9, "aps", None, None, True, 3).seed == 3
+    with pytest.raises(ValueError, match="go with a level"):
+        read_set_target(data, None, "aps", None, None, False, 0)
+    pixels = Predictions.from_logits(*masks(3), kind="segmentation", ignore_index=255)
+    with pytest.raises(ValueError, match="prediction sets are for classification"):
+        read_set_target(pixels, 0.9, "lac", None, None, False, 0)

@@ -1,4 +1,4 @@
-"""Tests of rule."""
+"""Tests of the rule: its parts, and its decisions about arrays."""
 
 import json
 import math
@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Policy, Predictions
 from calibrant.selective import Promise
+from calibrant.selective.policy.file import from_dict, to_dict
 from calibrant.selective.thresholds.risk import ClassThreshold
 from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
@@ -41,3 +43,91 @@ def test_the_part_of_a_sample():
     assert numbers.tolist() == [0, -1, 1, 2, -1, -1]
     limits = policy.limits_of(np.array(["a", "a", "c"]), np.array([1, 0, 1]))
     assert limits.tolist() == [0.5, np.inf, np.inf]
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return Policy.fit(Predictions.from_logits(*drawn(4000)), target_risk=0.1)
+
+
+def test_decisions_follow_the_formula(policy):
+    z, _ = drawn(500, seed=2)
+    exps = np.exp(z / policy.calibrator.temperature_ - (z / policy.calibrator.temperature_).max(1, keepdims=True))
+    raw = np.exp(z - z.max(1, keepdims=True))
+    score = {"logits": 1 / raw.sum(1), "calibrated": 1 / exps.sum(1)}[policy.score.of]
+    _, confidence, accept = policy.decide(z)
+    assert np.allclose(confidence, (exps / exps.sum(1, keepdims=True)).max(1), rtol=1e-12)
+    assert (accept == (score >= policy.threshold.value)).all()
+
+
+def test_decisions_keep_the_kind_that_came(policy):
+    z, _ = drawn(300, seed=3)
+    arrays, tensors = policy.decide(z), policy.decide(torch.from_numpy(z))
+    predicted = policy.decide(Predictions.from_logits(z, np.zeros(300, dtype=int)))
+    for a, b, c in zip(arrays, tensors, predicted, strict=True):
+        assert isinstance(b, torch.Tensor)
+        assert (a == b.numpy()).all()
+        assert (a == c).all()
+    half = policy.decide(z.astype(np.float16))
+    assert (half.labels == z.astype(np.float16).argmax(1)).all()
+
+
+def test_what_cannot_be_decided_about_is_refused(policy):
+    z, y = drawn(20)
+    for bad, message in (
+        (z[:, :5], "for 6 classes"), (z[0], "logits must be"), (np.where(z > 1, np.nan, z), "finite"),
+        (z[:, :, None], "for classification"), (z.astype(int), "floating point"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            policy.decide(bad)
+    with pytest.raises(ValueError, match="one threshold for all"):
+        policy.decide(z, ["a"] * 20)
+    named = Policy.fit(Predictions.from_logits(*drawn(300), class_names=list("abcdef")), 0.2)
+    with pytest.raises(ValueError, match="the policy's classes are a, b, c, d, e, those of the predictions a, b,"):
+        named.decide(Predictions.from_logits(z, y, class_names=list("abcdfe")))
+
+
+def test_rounding_of_a_calibrator_makes_no_ties():
+    """Two logits an ulp apart stay in order, whatever the temperature."""
+    z = np.array([[1.0, np.nextafter(1.0, 2.0)]])
+    policy = Policy.fit(Predictions.from_logits(*drawn(400, classes=2)), 0.4, calibrator="temperature")
+    policy.calibrator.temperature_ = 3.0
+    assert policy.decide(z).labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("values", [[0.2, 0.3, 0.5], "text", [[1, 0, 0]]])
+def test_a_policy_of_probabilities_speaks_of_probabilities(values):
+    z, y = drawn(300, classes=3)
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    policy = Policy.fit(Predictions.from_probabilities(p, y), 0.2)
+    with pytest.raises(ValueError, match="probabilities must be floating point"):
+        policy.decide(np.array(values))
+    with pytest.raises(ValueError, match=r"summing to 1 over the classes, got values from -"):
+        policy.decide(z)
+
+
+@pytest.fixture(scope="module")
+def one_column():
+    rng = np.random.default_rng(0)
+    z = 3 * rng.standard_normal(1200)
+    return z, np.where(rng.random(1200) < 1 / (1 + np.exp(-z)), "yes", "no")
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_a_policy_on_one_column_decides_as_on_two(kind, one_column):
+    z, truth = one_column
+    values = z if kind == "logits" else 1 / (1 + np.exp(-z))
+    both = np.stack([0 * z if kind == "logits" else 1 - values, values], 1)
+    make = getattr(Predictions, f"from_{kind}")
+    policy = Policy.fit(make(values, truth, positive="yes"), target_risk=0.1, calibrator="none", score="msp")
+    assert (policy.positive, policy.positive_name) == (1, "yes")
+    for one in (values, values[:, None]):
+        for column, expected in zip(policy.decide(one), policy.decide(both), strict=True):
+            assert np.array_equal(column, expected)
+    assert from_dict(to_dict(policy)).positive == 1
+    entries = to_dict(policy)
+    del entries["positive"], entries["checksum"]  # as files had it before: custom does not know yes and no
+    assert from_dict(entries).positive is None
+    two = Policy.fit(make(both, truth, class_names=["no", "yes"]), target_risk=0.1, calibrator="none", score="msp")
+    with pytest.raises(ValueError, match="which one a single column is of: give both"):
+        two.decide(values)

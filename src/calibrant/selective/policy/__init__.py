@@ -1,7 +1,7 @@
 """Policies, which answer or abstain.
 
-`request` is what is asked of a fit, checked. `fit` runs it: it chooses calibrator and score (`selection`), finds the
-threshold, fits prediction sets where they are asked for (`set_fitting`), and notes the `evidence`. The result is a
-`policy`: a `rule`, with its formula in `decision`. `module` is the same in PyTorch, and `outcome` what a policy does to
-predictions.
+`fit` reads and checks what is asked of it, chooses calibrator and score (`selection`), finds the threshold, fits
+`prediction_sets` where they are asked for, and notes the `evidence`. The result is a `policy`: a `rule`, which has the
+formula, and what it says of itself. `module` is the same in PyTorch, `file` the same on disk, each entry checked by
+`file_entries`, and `outcome` what a policy does to predictions.
 """

@@ -176,13 +176,9 @@ def _bin_values(apart: Doubles, values: Doubles) -> dict[str, Any]:
 
 
 class FitNotes:
-    """What is added up while the samples of the threshold are read.
+    """What is added up while samples are read: of all, which they were and how often each label occurs, ``[C]``.
 
-    Attributes:
-        fingerprint: of all predictions.
-        labels: ``[C]`` how often each label occurs among them.
-        calibration: of the samples for the threshold.
-        reference: likewise.
+    Calibration and reference are those of the samples for the threshold.
     """
 
     def __init__(self, num_classes: int, seed: int) -> None:

@@ -1,32 +1,182 @@
-"""The fit of a policy: choose calibrator and score, find the threshold on other samples, and note the evidence."""
+"""The fit of a policy: what is asked, read and checked; then calibrator and score, the threshold, and the evidence."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calibrant._arrays import Array, cache_chunks, class_rows, row_slices, take_rows
 from calibrant._progress import Progress, track
-from calibrant._validation import Bools, Ints, check_finite
+from calibrant._validation import Bools, Ints, check_finite, check_flag, check_number
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
-from calibrant.predictions import IGNORED, Digits, Predictions, log_probabilities
-from calibrant.selective.policy.decision import decision_formula
-from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, describe_majority, is_poor
-from calibrant.selective.policy.request import FitRequest
-from calibrant.selective.policy.rule import Rule
+from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
+from calibrant.selective.bounds import check_open_share
+from calibrant.selective.policy.evidence import FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.prediction_sets import SetFit, count_sets
+from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
-from calibrant.selective.policy.set_fitting import SetFit, count_sets
-from calibrant.selective.scores import Score
-from calibrant.selective.split import count_for_threshold, draw_uniform
+from calibrant.selective.promise import LARGEST_COST, Promise, check_costs, parse_promises
+from calibrant.selective.scores import FORMULAS, Score
+from calibrant.selective.sets import SetTarget
 from calibrant.selective.thresholds.images import threshold_over_images
 from calibrant.selective.thresholds.mean_loss import threshold_of_promise
 from calibrant.selective.thresholds.risk import abstaining_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, threshold_over_samples, thresholds_by_class
+from calibrant.selective.thresholds.samples import (
+    FEWEST_FOR_CHOICE,
+    ScoredSamples,
+    ThresholdTarget,
+    count_for_threshold,
+    draw_uniform,
+    share_for_choice,
+    threshold_over_samples,
+    thresholds_by_class,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FitRequest:
+    """What is asked of a fit, checked: the arguments of `Policy.fit`, those of promise and sets put together."""
+
+    target: ThresholdTarget
+    promise: Promise
+    sets: SetTarget | None
+    calibrator: str
+    score: str
+    centre: bool | None
+    group: str | None
+    seed: int
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether calibrator and score are given, so that nothing is left to choose."""
+        return self.calibrator == "none" and self.score in FORMULAS
+
+    def has_choice(self, samples: int) -> bool:
+        """Whether calibrator or score are chosen: of few samples, only where something else than MSP is asked for."""
+        is_default = self.calibrator in ("auto", "none") and self.score in ("auto", "msp")
+        return not self.is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
+
+    def share_for_choice(self, predictions: Predictions) -> float:
+        """The share of the samples that choose, or only plan the tests; 0 where all are for the threshold."""
+        samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
+        chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
+        # Over images the tests are always planned on others, and with samples enough everywhere.
+        is_planned = self.target.is_planned and self.promise.of not in ("recall", "expected-risk")
+        if chooses or self.promise.of == "cost" or (samples >= FEWEST_FOR_CHOICE and is_planned):
+            return share_for_choice(samples, plans_only=not chooses)
+        return 0.0
+
+
+def read_promise(
+    predictions: Predictions,
+    promise: str | Sequence[str] | None = None,
+    by_class: bool = False,
+    costs: Any = None,
+    target_cost: float | None = None,
+    abstain_cost: float | None = None,
+) -> Promise:
+    """The promise asked for; that of a risk where nothing else is."""
+    check_flag("by_class", by_class)
+    arguments = {"promise": promise is not None, "by_class": by_class, "costs": costs is not None}
+    names = [name for name, is_given in arguments.items() if is_given]
+    if len(names) > 1:
+        raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
+    for name, value in (("target_cost", target_cost), ("abstain_cost", abstain_cost)):
+        if value is not None and costs is None:
+            raise ValueError(f"{name} goes with a cost matrix: give costs")
+    if not names:
+        return Promise()
+    if predictions.kind == "segmentation":
+        raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
+    if by_class:
+        return Promise(by_class=True)
+    classes = int(predictions.num_classes)
+    if promise is not None:
+        return parse_promises(promise, predictions.class_names, classes)
+    matrix = check_costs(costs, classes)
+    highest = float(matrix.max())
+    if target_cost is None:
+        raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
+    target = check_number("target_cost", target_cost, 0.0, highest)
+    check_open_share("target_cost over the highest cost", target / highest)
+    if abstain_cost is not None:
+        abstain_cost = check_number("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
+    return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
+
+
+def check_compatible(
+    promise: Promise, target_risk: float | None, target_coverage: float | None, method: str, score: str, group: Any
+) -> None:
+    """Raise unless the other arguments of a fit go with the promise."""
+    if promise.is_plain:
+        return
+    title = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
+    if target_coverage is not None:
+        raise ValueError(f"target_coverage does not go with {title}, which decides how much is answered")
+    if target_risk is not None and not promise.by_class:
+        raise ValueError(f"target_risk does not go with {title}: it says itself what is promised")
+    if method not in ("best", "fixed-sequence" if promise.of in ("risk", "precision", "cost") else "best"):
+        raise ValueError(f"{title} has a test of its own, got method {method!r}")
+    if score != "auto" and promise.score is not None:
+        raise ValueError(f"{title} ranks answers by the {promise.score.words}, got score {score!r}")
+    if group is not None and not promise.has_class_thresholds:
+        raise ValueError(f"thresholds by group are for a risk or a precision, got {title}")
+
+
+def read_set_target(
+    predictions: Predictions,
+    level: float | None,
+    method: str,
+    penalty: float | None,
+    free_ranks: int | None,
+    randomised: bool,
+    seed: int,
+) -> SetTarget | None:
+    """The prediction sets asked for, checked."""
+    if level is None:
+        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
+            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
+        return None
+    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
+    if predictions.kind == "segmentation":
+        raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
+    return target
+
+
+def check_fittable(predictions: Predictions) -> None:
+    """Raise unless a policy can be fitted on these predictions."""
+    if not isinstance(predictions, Predictions):
+        raise ValueError(
+            f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "
+            "Predictions.from_logits takes arrays"
+        )
+    if predictions.split == "test":
+        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.kind == "tokens":
+        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
+    if predictions.holds == "confidence":
+        raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
+
+
+def check_arguments(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
+    """Raise unless group, score and method go with the predictions and the target."""
+    if target.coverage is not None and group is not None:
+        raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
+    if group is not None:
+        check_group(predictions, group)
+    if predictions.kind == "segmentation" and group is not None:
+        raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
+    if predictions.holds == "probabilities" and score == "energy":
+        raise ValueError("energy needs logits: for probabilities, which sum to 1, it is always 0")
+    if predictions.kind == "segmentation" and target.method == "sgr":
+        raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")
 
 
 def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) -> Rule:
@@ -54,6 +204,11 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
     scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
     rule = _add_threshold(rule, request, scored, plan, share)
+    is_independent = rule.kind != "segmentation"
+    calibration = notes.calibration.evidence(independent=is_independent)
+    if is_poor(calibration):
+        calibration["compared"] = len(selection.calibrators) > 2
+        calibration["better"] = selection.better_calibrated() if is_independent else None
     evidence = {
         "created": datetime.date.today().isoformat(),
         "samples": samples,
@@ -63,7 +218,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
         "majority": describe_majority(notes.labels),
-        "calibration": _describe_calibration(notes.calibration, selection, independent=rule.kind != "segmentation"),
+        "calibration": calibration,
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
@@ -111,15 +266,6 @@ def _add_threshold(
         return replace(rule, threshold=threshold, classes=classes, group=group)
     threshold, promise = threshold_of_promise(samples, plan, promise, target)
     return replace(rule, threshold=threshold, promise=promise)
-
-
-def _describe_calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
-    """The ECE before and after; where that is still poor, what would be better."""
-    calibration = check.evidence(independent=independent)
-    if is_poor(calibration):
-        calibration["compared"] = len(selection.calibrators) > 2
-        calibration["better"] = selection.better_calibrated() if independent else None
-    return calibration
 
 
 def score_choice(rule: Rule, choice: ChoiceSamples) -> ScoredSamples:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.posthoc import TorchOps
-from calibrant.selective.policy.decision import decision_formula
-from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy.rule import Rule, decision_formula
 
 
 class Answers(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ from calibrant._validation import Bools, listing
 from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
-from calibrant.selective.policy.decision import Decisions
 from calibrant.selective.policy.evidence import Fingerprint
 from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.prediction_sets import SetCounts
+from calibrant.selective.policy.rule import Decisions
 from calibrant.selective.promise import LossTally
-from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.thresholds.images import AnsweredImages
 
 FORMATS = (".parquet", ".csv", ".npz")
@@ -36,42 +36,27 @@ class Counts(NamedTuple):
     accepted: int = 0
     errors: int = 0
 
-    def plus(self, samples: int, accepted: int, errors: int) -> Counts:
+    def plus(self, *added: int) -> Counts:
         """The counts with those of more samples."""
-        return Counts(self.samples + int(samples), self.accepted + int(accepted), self.errors + int(errors))
+        return Counts(*(before + int(more) for before, more in zip(self, added, strict=True)))
 
 
 @dataclass
 class Outcome:
-    """What a policy did: counts, and what they say about its promise.
-
-    Attributes:
-        policy: the policy.
-        samples: how many there were; for segmentation, pixels.
-        accepted: how many were answered.
-        labelled: whether the true labels are known.
-        errors: wrong answers, if labels are known.
-        all_errors: what would be wrong if every sample was answered.
-        groups: counts by group, where the policy has thresholds for each.
-        images: for segmentation, how many images were answered whole, in part and not at all.
-        fingerprint: of the predictions.
-        sets: the prediction sets, counted, where the policy gives them.
-        classes: counts by what has a threshold of its own, where predicted classes have.
-        tally: the losses that a promise is about, where it is not about wrong answers.
-    """
+    """What a policy did: counts of samples, or of pixels, and what they say about its promise."""
 
     policy: Policy
     samples: int = 0
     accepted: int = 0
-    labelled: bool = True
-    errors: int = 0
-    all_errors: int = 0
-    groups: dict[str, Counts] = field(default_factory=dict)
-    images: AnsweredImages = field(default_factory=AnsweredImages)
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    sets: SetCounts | None = None
-    classes: dict[str, Counts] = field(default_factory=dict)
-    tally: LossTally = field(default_factory=LossTally)
+    labelled: bool = True  # whether the true labels are known
+    errors: int = 0  # wrong answers, if labels are known
+    all_errors: int = 0  # what would be wrong if every sample was answered
+    groups: dict[str, Counts] = field(default_factory=dict)  # where the policy has thresholds for each
+    images: AnsweredImages = field(default_factory=AnsweredImages)  # of segmentation
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of the predictions
+    sets: SetCounts | None = None  # where the policy gives prediction sets
+    classes: dict[str, Counts] = field(default_factory=dict)  # by what has a threshold, where predicted classes have
+    tally: LossTally = field(default_factory=LossTally)  # what a promise is about, if not about wrong answers
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -160,9 +145,10 @@ class Outcome:
             return {}
         # The chance of so large a loss, or a larger one, at the promised mean; shared by all parts that were answered.
         return {
-            name: tally for name, (tally, target) in tallies.items()
+            name: tally
+            for name, (tally, target) in tallies.items()
             if self.policy.promise.break_p_value(tally, target) * len(tallies) < LEVEL
-        }  # fmt: skip
+        }
 
     @property
     def promise_kept(self) -> str:
@@ -212,27 +198,22 @@ class Outcome:
         unit = self.policy.unit
         if not self.samples:
             return [f"There are no {unit} that count."]
-        share = self.accepted / self.samples
-        text = [
-            f"Answers {count(self.accepted)} of {count(self.samples)} {unit} ({percent(share)}), abstains on the rest."
-        ]
+        answered = f"{count(self.accepted)} of {count(self.samples)} {unit} ({percent(self.accepted / self.samples)})"
+        text = [f"Answers {answered}, abstains on the rest."]
         if self.policy.kind == "segmentation":
             text.append(f"{self.images.words().capitalize()}.")
         if self.policy.abstains:
             text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
         if unknown:
-            number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)
-            text.append(
-                f"{count(number)} {unit} are of groups that the policy does not know ({names}): never answered."
-            )
+            number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
+            text.append(f"{number} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
             return [*text, "There are no labels, so the share of wrong answers is not known."]
         if self.accepted:
             risk = self.risk
-            limits = (
-                "" if unit == "pixels" else f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
-            )
+            interval = f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
+            limits = "" if unit == "pixels" else interval
             text.append(
                 f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
                 f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
@@ -247,10 +228,8 @@ class Outcome:
 
     def _verdict(self) -> list[str]:
         unit, promise = self.policy.unit, self.policy.promise.title(self.policy.class_names, self.policy.promised)
-        parts = ""
-        if self.broken and "" not in self.broken:
-            shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}
-            parts = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
+        shares = [f"{name} ({percent(tally.mean)} of {count(tally.rows)})" for name, tally in self.broken.items()]
+        parts = f" in {listing(shares, 5)}" if shares and "" not in self.broken else ""
         words = {
             "yes": f"{promise} is kept here.",
             "no sign": f"{promise}: no sign that it is broken.",
@@ -261,6 +240,11 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
+        promise, sets = self.policy.promise, None
+        unknown = {} if self.labelled else {"errors": None}
+        if self.policy.sets is not None and self.sets is not None:
+            sets = {"level": self.policy.sets.level, "method": self.policy.sets.method, "hold": self.sets_hold}
+            sets |= self.sets.to_dict(self.policy.class_names)
         return {
             "samples": self.samples,
             "accepted": self.accepted,
@@ -272,30 +256,19 @@ class Outcome:
             "promised_risk": self.policy.promised,
             "promise_kept": self.promise_kept,
             "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
-            "groups": self._counts_dict(self.groups),
-            "classes": self._counts_dict(self.classes),
-            "promise": self._promise_dict(),
-            "sets": self._sets_dict(),
+            "groups": {name: counts._asdict() | unknown for name, counts in self.groups.items()},
+            "classes": {name: counts._asdict() | unknown for name, counts in self.classes.items()},
+            "promise": {
+                "of": promise.of,
+                "by_class": promise.by_class,
+                "promised_loss": promise.mean_loss,
+                "rows": self.tally.rows,
+                "mean_loss": self.tally.mean if self.tally.rows else None,
+                "words": self.policy.summary,
+                "result": promise.result(self.tally, self.policy.class_names),
+            },
+            "sets": sets,
         }
-
-    def _counts_dict(self, parts: Mapping[str, Counts]) -> dict[str, dict[str, int | None]]:
-        unknown = {} if self.labelled else {"errors": None}
-        return {name: counts._asdict() | unknown for name, counts in parts.items()}
-
-    def _promise_dict(self) -> dict[str, Any]:
-        """What is promised, and the mean loss here, where it is not that of wrong answers."""
-        promise = self.policy.promise
-        facts = {"of": promise.of, "by_class": promise.by_class, "promised_loss": promise.mean_loss}
-        mean = self.tally.mean if self.tally.rows else None
-        result = promise.result(self.tally, self.policy.class_names)
-        return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary, "result": result}
-
-    def _sets_dict(self) -> dict[str, Any] | None:
-        sets = self.policy.sets
-        if sets is None or self.sets is None:
-            return None
-        facts = {"level": sets.level, "method": sets.method, "hold": self.sets_hold}
-        return {**facts, **self.sets.to_dict(self.policy.class_names)}
 
 
 def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progress: Progress = silent) -> Outcome:

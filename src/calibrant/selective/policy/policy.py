@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant._numbers import allowed, count, percent, round_percent, span, span_words
 from calibrant._progress import Progress, silent
-from calibrant._validation import LARGEST_SEED, check_integer, differing_names
-from calibrant.predictions import Predictions
-from calibrant.selective.policy.decision import Decisions, decide
-from calibrant.selective.policy.fit import fit_rule
-from calibrant.selective.policy.request import (
+from calibrant._validation import LARGEST_SEED, check_integer, differing_names, listing
+from calibrant.metrics import LARGE_ERROR
+from calibrant.posthoc import CALIBRATORS
+from calibrant.predictions import Predictions, class_name
+from calibrant.selective.policy.evidence import is_poor
+from calibrant.selective.policy.fit import (
     FitRequest,
     check_arguments,
     check_compatible,
     check_fittable,
+    fit_rule,
     read_promise,
     read_set_target,
 )
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.set_fitting import predict_sets
+from calibrant.selective.policy.prediction_sets import predict_sets
+from calibrant.selective.policy.rule import Decisions, Rule, decide
 from calibrant.selective.scores import NORMALISED
 from calibrant.selective.thresholds.risk import Method
 from calibrant.selective.thresholds.samples import ThresholdTarget
@@ -146,17 +150,13 @@ class Policy(Rule):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
         request = FitRequest(target, promised, set_target, calibrator, score, centre, group, seed)
         policy = cls(**vars(fit_rule(predictions, request, progress)))
-        policy._check_readable()
-        return policy
-
-    def _check_readable(self) -> None:
-        """Raise unless the policy could be read back after it was written."""
-        from calibrant.selective.policy_file.file import from_dict, to_dict  # here: they bring pydantic along
+        from calibrant.selective.policy.file import from_dict, to_dict  # here: they bring pydantic along
 
         try:
-            from_dict(to_dict(self))
+            from_dict(to_dict(policy))  # what cannot be read back must not be written
         except ValueError as error:
             raise ValueError(f"no policy can be made of these predictions: {error}") from None
+        return policy
 
     def __repr__(self) -> str:
         return f"Policy({self.summary!r})"
@@ -243,13 +243,114 @@ class Policy(Rule):
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON, aside and then renamed."""
-        from calibrant.selective.policy_file.file import write_policy  # here: it brings pydantic along
+        from calibrant.selective.policy.file import write_policy  # here: it brings pydantic along
 
         write_policy(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Read a policy, checked from end to end; nothing in the file is executed."""
-        from calibrant.selective.policy_file.file import read_policy  # here: it brings pydantic along
+        from calibrant.selective.policy.file import read_policy  # here: it brings pydantic along
 
-        return cls(**vars(read_policy(path)))
+        return read_policy(path)
+
+    @property
+    def summary(self) -> str:
+        """What it does and promises, in a sentence or two."""
+        threshold, unit = self.threshold, self.unit
+        if self.abstains:
+            return threshold.reason if "" in self.parts else f"Abstains always. {threshold.reason}"
+        if threshold.accepted == threshold.samples:
+            return f"Answers all {unit}. {self._promise()}"
+        coverage = threshold.coverage
+        limits = span_words(coverage.low, coverage.high, "share", coverage.value)
+        share = f"{percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
+        return f"Answers {share} and abstains on the rest. {self._promise()}"
+
+    def _promise(self) -> str:
+        threshold = self.threshold
+        if not self.promise.is_plain:
+            return self.promise.words(
+                self.classes or (), threshold, self.class_names, self.group, self.target_risk, self.confidence
+            )
+        observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)}"
+        limit = threshold.risk.high if self.target_risk is None else self.target_risk
+        if math.isnan(limit):
+            return f"No risk was asked for and none is promised ({observed} answers wrong)."
+        if self.target_risk is not None and threshold.confidence is None:
+            met = f"{allowed(limit)} was met on these samples ({observed})"
+            return f"The threshold is empirical: {met} and nothing is promised."
+        promise = f"With {round_percent(self.confidence)} confidence at most {allowed(limit)} of the answers are wrong"
+        if self.groups is None or self.target_risk is None:
+            return f"{promise} ({observed})."
+        silent = [name for name, threshold in self.groups.items() if threshold.abstains]
+        never = f" It never answers for {listing(silent, 5)}." if silent else ""
+        return f"{promise} in every {self.group} ({observed} in all).{never}"
+
+    @property
+    def method_summary(self) -> str:
+        """Calibrator and score, in a sentence."""
+        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
+        return f"Confidence {calibrated}; answers ranked by the {self.score.words}."
+
+    @property
+    def calibration_summary(self) -> str:
+        """The calibration error before and after the calibrator, out of sample; empty where it is not known."""
+        evidence = self.evidence.get("calibration")
+        if not evidence:
+            return ""
+        number = f"{count(evidence['samples'])} {self.unit}"
+        before, after = (_ece_text(evidence[name]) for name in ("before", "after"))
+        if self.calibrator is None:
+            return f"Calibration error (ECE) on {number}: {after}; no calibrator is used."
+        unseen = f"{number} that the calibrator was not fitted on"
+        return f"Calibration error (ECE) on {unseen}: {before} before, {after} after."
+
+    @property
+    def calibration_warning(self) -> str:
+        """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
+        evidence = self.evidence.get("calibration") or {}
+        if not is_poor(evidence):
+            return ""
+        still = "" if self.calibrator is None else "still "
+        poor = f"Warning: {still}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"
+        better = evidence.get("better")
+        if better:
+            title = CALIBRATORS[better["name"]].title.lower()
+            reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
+            where = "by cross-fitting on the samples of the choice, at a higher NLL"
+            return f"{poor} {reached} {where}: --calibrator {better['name']} asks for it."
+        if evidence.get("compared"):
+            return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
+        return f"{poor} --calibrator auto compares all calibrators."
+
+    @property
+    def majority_summary(self) -> str:
+        """What always answering the majority class is worth, and a warning where the policy is worth no more.
+
+        Empty where that is wrong in over half of the samples, and no rival to anything.
+        """
+        majority, risk = self.evidence.get("majority") or {}, self.threshold.risk.value
+        error, label = majority.get("error"), majority.get("class")
+        if self.abstains or self.promise.of != "risk":
+            return ""
+        if not isinstance(error, float) or not isinstance(label, int) or error > 0.5:
+            return ""
+        is_named = self.class_names is not None and label < len(self.class_names)
+        name = class_name(label, self.class_names if is_named else None)
+        if error == 0:
+            unlearnt = "nothing was learnt about other classes, and no promise is about them"
+            return f"Warning: all labels are {name}: {unlearnt}."
+        text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
+        if self.promised is not None and self.promised >= error:
+            worth = f"The promise of at most {allowed(self.promised)} is no better"
+            return f"Warning: {text} {worth}: ask for a target risk below that error."
+        if risk >= error:
+            return f"Warning: {text} The policy's answers are wrong no less often, {percent(risk)}."
+        return text
+
+
+def _ece_text(ece: Mapping[str, float | None]) -> str:
+    has_limits = all(limit is not None and math.isfinite(limit) for limit in (ece.get("low"), ece.get("high")))
+    limits = f" {span(ece['low'], ece['high'], 'share', ece['value'])}" if has_limits else ""
+    return f"{percent(ece['value'])}{limits}"

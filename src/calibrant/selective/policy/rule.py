@@ -1,25 +1,29 @@
-"""The rule behind a policy: what it consists of, and what it says of itself; `decision` has its formula."""
+"""The rule behind a policy: what it consists of, and the formula by which it answers or abstains.
+
+The formula is written once, in `Ops`: NumPy and PyTorch compute it, ONNX draws it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._numbers import allowed, count, percent, round_percent, span, span_words
-from calibrant._validation import Ints, listing
-from calibrant.metrics import LARGE_ERROR, Doubles
-from calibrant.posthoc import CALIBRATORS, Calibrator
-from calibrant.predictions import FLOOR, class_name
-from calibrant.selective.policy.evidence import is_poor
+from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows
+from calibrant._validation import FARTHEST_SUM, Ints, as_logits, check_finite, listing
+from calibrant.metrics import Doubles
+from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
+from calibrant.predictions import FLOOR, class_name, is_one_column, widen
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import Score
 from calibrant.selective.sets import PredictionSets
 from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+
+A = TypeVar("A")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +74,8 @@ class Rule:
     @property
     def part_column(self) -> str | None:
         """What the thresholds depend on: the group column, the predicted class, or both; None where there is one."""
-        by_class = [] if self.classes is None else ["predicted class"]
-        return " and ".join([*([] if self.group is None else [self.group]), *by_class]) or None
+        names = [self.group, None if self.classes is None else "predicted class"]
+        return " and ".join(name for name in names if name is not None) or None
 
     @property
     def group_names(self) -> tuple[str, ...] | None:
@@ -81,10 +85,9 @@ class Rule:
         return None if self.groups is None else tuple(self.groups)
 
     @property
-    def class_limits(self) -> Doubles:
-        """The thresholds of classes as a table ``[groups, C]``, or ``[1, C]`` without groups; others are infinite."""
-        limits: Doubles = np.append(self.limits, np.inf)[self._class_parts]
-        return limits
+    def limit_table(self) -> Doubles:
+        """The thresholds by group, of which there may be one, and class ``[groups, C]``, or ``[groups, 1]`` for all."""
+        return self.limits[:, None] if self.classes is None else np.append(self.limits, np.inf)[self._class_parts]
 
     @property
     def _class_parts(self) -> Ints:
@@ -103,19 +106,16 @@ class Rule:
 
     def part_numbers(self, groups: Array | None, predicted: Ints) -> Ints:
         """The position of each sample's threshold among `limits`, by group and predicted class; -1 without one."""
-        if groups is None or self.group_names is None:
-            rows = np.zeros(len(predicted), np.int64)
-        else:
+        rows = np.zeros(len(predicted), np.int64)
+        if groups is not None and self.group_names is not None:
             rows = self.group_numbers(groups)
         if self.classes is None:
             return rows
-        parts: Ints = np.append(self._class_parts, np.full((1, self.num_classes), -1), axis=0)[rows, predicted]
-        return parts
+        return np.append(self._class_parts, np.full((1, self.num_classes), -1), axis=0)[rows, predicted]
 
     def limits_of(self, groups: Array, predicted: Ints) -> Doubles:
         """The threshold of each sample, by the name of its group and the class that it is predicted to have."""
-        limits: Doubles = np.append(self.limits, np.inf)[self.part_numbers(groups, predicted)]
-        return limits
+        return np.append(self.limits, np.inf)[self.part_numbers(groups, predicted)]
 
     @property
     def abstains(self) -> bool:
@@ -132,108 +132,150 @@ class Rule:
             limit = max(part.threshold.target_risk or 0.0 for part in self.classes or ())
         return None if self.threshold.confidence is None or self.abstains or math.isnan(limit) else limit
 
-    @property
-    def summary(self) -> str:
-        """What it does and promises, in a sentence or two."""
-        threshold, unit = self.threshold, self.unit
-        if self.abstains:
-            return threshold.reason if "" in self.parts else f"Abstains always. {threshold.reason}"
-        if threshold.accepted == threshold.samples:
-            return f"Answers all {unit}. {self._promise()}"
-        coverage = threshold.coverage
-        limits = span_words(coverage.low, coverage.high, "share", coverage.value)
-        answered = f"Answers {percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
-        return f"{answered} and abstains on the rest. {self._promise()}"
 
-    def _promise(self) -> str:
-        """What holds for the answers, and with what confidence."""
-        threshold = self.threshold
-        if not self.promise.is_plain:
-            return self.promise.words(
-                self.classes or (), threshold, self.class_names, self.group, self.target_risk, self.confidence
+class Decisions(NamedTuple, Generic[A]):
+    """What a policy says about each sample, ``[N]`` or ``[N, ...]`` each.
+
+    Attributes:
+        labels: the predicted class, int64.
+        confidence: its calibrated probability, float64.
+        accept: whether to answer; False abstains.
+    """
+
+    labels: A
+    confidence: A
+    accept: A
+
+
+class Decision(NamedTuple, Generic[V]):
+    """The outputs of the formula, ``[n, 1]`` each, the probabilities ``[n, C]``.
+
+    ``accept`` tells whether the score reaches the threshold, ``limit``; confidence and probabilities are calibrated.
+    """
+
+    label: V
+    confidence: V
+    accept: V
+    probabilities: V
+    score: V
+    limit: V
+
+
+def decision_formula(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
+    """The formula of a policy, by which it answers or abstains.
+
+    Args:
+        rule: the policy.
+        ops: what computes or draws.
+        values: ``[n, C]`` float64, logits or probabilities as the policy takes them.
+        group: ``[n, 1]`` float64, the number of each row's group, where there is a threshold for each; a number that
+            no group has is never accepted.
+    """
+    z, calibrated = logits_formula(rule, ops, values)
+    # Where a calibrator keeps the order, its rounding must not make ties.
+    ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
+    probabilities = softmax(ops, calibrated)
+    zero = ops.constant(0.0)
+    ranked, score = rule.promise.rank(ops, ranked, probabilities)
+    confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    # Logits that are not finite have no confidence, and are not accepted by any threshold, not even by "everything".
+    score = ops.where(
+        ops.greater_equal(confidence, zero),
+        rule.score.apply(ops, z, calibrated) if score is None else score,
+        ops.constant(float("nan")),
+    )
+    limit = _limit(rule, ops, ranked, group)
+    accept = ops.greater_equal(score, limit)
+    if rule.promise.of == "recall":  # whatever reaches the threshold is answered as the class, likelier ones or not
+        answer = np.arange(rule.num_classes)[None] == rule.promise.label
+        ranked = ops.where(accept, ops.constant(answer), ranked)
+        confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    return Decision(ops.argmax(ranked), confidence, accept, probabilities, score, limit)
+
+
+def logits_formula(rule: Rule, ops: Ops[V], values: V) -> tuple[V, V]:
+    """The logits ``[n, C]`` of what a policy takes, as they come and calibrated."""
+    z = values if rule.takes == "logits" else ops.log(ops.maximum(values, ops.constant(rule.floor)))
+    return z, z if rule.calibrator is None else rule.calibrator.apply(ops, z)
+
+
+def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
+    """The threshold of each row, ``[n, 1]`` or ``[1]``."""
+    if rule.classes is None and group is None:
+        return ops.constant(rule.limits[0])
+    # A row per group; a number that belongs to no group falls on the infinite thresholds at either end.
+    table = rule.limit_table
+    if group is None:
+        limits = ops.constant(table)
+    else:
+        groups, columns = table.shape
+        knots = np.repeat(np.arange(groups + 1, dtype=np.float64)[None], columns, axis=0)
+        ends = np.full((columns, 1), np.inf)
+        numbers = group if columns == 1 else ops.add(group, ops.constant(np.zeros((1, columns))))
+        limits = ops.lookup(numbers, knots, np.concatenate([ends, table.T, ends], axis=1))
+    return limits if rule.classes is None else ops.total(ops.where(ops.predicted(ranked), limits, ops.constant(0.0)))
+
+
+def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
+    """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
+    z = check_input(rule, logits)
+    parts = [answer[:3] for _, answer in decision_chunks(rule, z, _group_numbers(rule, groups, len(z)))]
+    columns = (np.concatenate(column).reshape(len(z), *z.shape[2:]) for column in zip(*parts, strict=True))
+    return Decisions(*(as_kind_of(logits, column, keep_precision=True) for column in columns))
+
+
+def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> Iterator[tuple[slice, Decision[Any]]]:
+    """The formula on an array ``[N, C]`` or ``[N, C, ...]``, some samples at a time, each time with which they are.
+
+    Values that are not finite are a ValueError; ``groups`` is the number of each sample's group, ``[N]``.
+    """
+    start = 0
+    for part in cache_chunks(values):
+        check_finite(part)
+        rows, samples = class_rows(part).astype(np.float64), slice(start, start + len(part))
+        group = None
+        if groups is not None:
+            group = np.repeat(groups[samples].astype(np.float64), len(rows) // len(part))[:, None]
+        yield samples, decision_formula(rule, NumpyOps(), rows, group)
+        start += len(part)
+
+
+def check_input(rule: Rule, values: Any) -> Array:
+    """An array of what the policy takes, checked; one column of two classes is widened."""
+    array, _ = as_numpy(rule.takes, values)
+    if rule.num_classes == 2 and is_one_column(rule.takes, array.shape):
+        if rule.positive is None:
+            classes = listing(rule.class_names or (), 2)
+            raise ValueError(
+                f"the policy is for two classes, {classes}, and does not say which one a single column is of: give both"
             )
-        observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)}"
-        limit = threshold.risk.high if self.target_risk is None else self.target_risk
-        if math.isnan(limit):
-            return f"No risk was asked for and none is promised ({observed} answers wrong)."
-        if self.target_risk is not None and threshold.confidence is None:
-            met = f"{allowed(limit)} was met on these samples ({observed})"
-            return f"The threshold is empirical: {met} and nothing is promised."
-        promise = f"With {round_percent(self.confidence)} confidence at most {allowed(limit)} of the answers are wrong"
-        if self.groups is None or self.target_risk is None:
-            return f"{promise} ({observed})."
-        silent = [name for name, threshold in self.groups.items() if threshold.abstains]
-        never = f" It never answers for {listing(silent, 5)}." if silent else ""
-        return f"{promise} in every {self.group} ({observed} in all).{never}"
-
-    @property
-    def method_summary(self) -> str:
-        """Calibrator and score, in a sentence."""
-        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
-        return f"Confidence {calibrated}; answers ranked by the {self.score.words}."
-
-    @property
-    def calibration_summary(self) -> str:
-        """The calibration error before and after the calibrator, out of sample; empty where it is not known."""
-        evidence = self.evidence.get("calibration")
-        if not evidence:
-            return ""
-        number = f"{count(evidence['samples'])} {self.unit}"
-        before, after = (_ece_text(evidence[name]) for name in ("before", "after"))
-        if self.calibrator is None:
-            return f"Calibration error (ECE) on {number}: {after}; no calibrator is used."
-        unseen = f"{number} that the calibrator was not fitted on"
-        return f"Calibration error (ECE) on {unseen}: {before} before, {after} after."
-
-    @property
-    def calibration_warning(self) -> str:
-        """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
-        evidence = self.evidence.get("calibration") or {}
-        if not is_poor(evidence):
-            return ""
-        still = "" if self.calibrator is None else "still "
-        poor = f"Warning: {still}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"
-        better = evidence.get("better")
-        if better:
-            title = CALIBRATORS[better["name"]].title.lower()
-            reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
-            return (
-                f"{poor} {reached} by cross-fitting on the samples of the choice, at a higher NLL: "
-                f"--calibrator {better['name']} asks for it."
-            )
-        if evidence.get("compared"):
-            return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
-        return f"{poor} --calibrator auto compares all calibrators."
-
-    @property
-    def majority_summary(self) -> str:
-        """What always answering the majority class is worth, and a warning where the policy is worth no more.
-
-        Empty where that is wrong in over half of the samples, and no rival to anything.
-        """
-        majority, risk = self.evidence.get("majority") or {}, self.threshold.risk.value
-        error, label = majority.get("error"), majority.get("class")
-        if self.abstains or self.promise.of != "risk":
-            return ""
-        if not isinstance(error, float) or not isinstance(label, int) or error > 0.5:
-            return ""
-        is_named = self.class_names is not None and label < len(self.class_names)
-        name = class_name(label, self.class_names if is_named else None)
-        if error == 0:
-            return (
-                f"Warning: all labels are {name}: nothing was learnt about other classes, and no promise is about them."
-            )
-        text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
-        if self.promised is not None and self.promised >= error:
-            worth = f"The promise of at most {allowed(self.promised)} is no better"
-            return f"Warning: {text} {worth}: ask for a target risk below that error."
-        if risk >= error:
-            return f"Warning: {text} The policy's answers are wrong no less often, {percent(risk)}."
-        return text
+        values = widen(rule.takes, array, rule.positive)
+    z = as_logits(values, rule.takes)
+    if z.shape[1] != rule.num_classes:
+        raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
+    if (z.ndim > 2) != (rule.kind == "segmentation"):
+        raise ValueError(f"the policy is for {rule.kind}, got {rule.takes} {list(z.shape)}")
+    if rule.takes == "probabilities":
+        off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
+        if float(z.min()) < 0 or not float(off) <= FARTHEST_SUM:
+            low, high = float(z.min()), float(z.max())
+            span = f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            actual = "NaN" if math.isnan(low) else span
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {actual}")
+    return z
 
 
-def _ece_text(value: Mapping[str, float | None]) -> str:
-    low, high = value.get("low"), value.get("high")
-    has_limits = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    limits = f" {span(low, high, 'share', value['value'])}" if has_limits else ""
-    return f"{percent(value['value'])}{limits}"
+def _group_numbers(rule: Rule, groups: Any, rows: int) -> Ints | None:
+    """Each row's group by its position in the list, -1 for an unknown group."""
+    if rule.group_names is None:
+        if groups is not None:
+            raise ValueError("groups are given, but the policy has one threshold for all")
+        return None
+    if groups is None:
+        raise ValueError(f"groups are needed: the policy has a threshold for every {rule.group}")
+    names = np.asarray(groups)
+    if names.dtype.kind == "f":
+        raise ValueError("groups must be whole numbers or text, got floating point")
+    if names.shape != (rows,):
+        raise ValueError(f"groups must be [{rows}], one for each sample, got {list(names.shape)}")
+    return rule.group_numbers(names)

@@ -37,7 +37,7 @@ from calibrant.posthoc import (
 )
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
-from calibrant.selective.split import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
+from calibrant.selective.thresholds.samples import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
@@ -55,21 +55,13 @@ CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
 
 
 class ChoiceRows(NamedTuple):
-    """Rows for the choice.
+    """Rows for the choice."""
 
-    Attributes:
-        values: ``[n, C]``, logits or probabilities as the predictions hold them; half precision as float32.
-        labels: ``[n]``.
-        unit: ``[n]`` number of the sample that a row belongs to; for segmentation that of the image.
-        draw: ``[n]`` the random number of that sample.
-        groups: ``[n]`` the name of its group, empty where there are none.
-    """
-
-    values: Array
+    values: Array  # [n, C], logits or probabilities as the predictions hold them; half precision as float32
     labels: Ints
-    unit: Ints
-    draw: Doubles
-    groups: npt.NDArray[np.str_]
+    unit: Ints  # number of the sample that a row belongs to; for segmentation that of the image
+    draw: Doubles  # the random number of that sample
+    groups: npt.NDArray[np.str_]  # the name of its group, empty where there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +87,7 @@ def collect_choice(
 ) -> ChoiceSamples:
     """The samples for the choice; of very many, a part. All probabilities are added to ``digits``."""
     parts: list[ChoiceRows] = []
-    start, size, limit, image_size = 0, 0, share, 1
-    most = MOST_ROWS
+    start, size, limit, image_size, most = 0, 0, share, 1, MOST_ROWS
     for batch in batches:
         draw = draw_uniform(seed, start, len(batch))
         if batch.holds == "probabilities":
@@ -132,15 +123,17 @@ def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceR
         image_size = samples.labels[0].size
         # Each image from its own first position on, so that all keep the same number.
         pixels = np.arange(samples.labels.size).reshape(-1, image_size)[:, :: _stride(image_size)].reshape(-1)
-        image, values = pixels // image_size, class_rows(samples.values)[pixels]
-        rows = ChoiceRows(
-            values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
-        )
+        values, labels = class_rows(samples.values)[pixels], samples.labels.reshape(-1)[pixels]
+        rows = ChoiceRows(values, labels, *(column[pixels // image_size] for column in samples[2:]))
     counted = rows.labels != ignore_index
     if not counted.all():
         rows = take_rows(rows, counted)
-    precision = np.float64 if rows.values.itemsize == 8 else np.float32
-    return rows._replace(values=rows.values.astype(precision, copy=False), labels=rows.labels.astype(np.int64))
+    return rows._replace(values=_widened(rows.values), labels=rows.labels.astype(np.int64))
+
+
+def _widened(values: Array) -> Array:
+    """Half precision as float32."""
+    return values.astype(np.float64 if values.itemsize == 8 else np.float32, copy=False)
 
 
 def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int) -> ChoiceSamples | None:
@@ -156,8 +149,7 @@ def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int) -> Ch
         draw[inside] = draw_uniform(0, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
     rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_))
     rows = take_rows(rows, draw < share_for_choice(samples))
-    precision = np.float64 if values.itemsize == 8 else np.float32
-    return ChoiceSamples(rows._replace(values=rows.values.astype(precision, copy=False)), 1)
+    return ChoiceSamples(rows._replace(values=_widened(rows.values)), 1)
 
 
 @dataclass(frozen=True)
@@ -219,9 +211,8 @@ def select(
 ) -> Selection:
     """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities.
 
-    ``centre`` leaves one reading of the normalised largest logit to choose from, of centred logits or of others.
-
-    With ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
+    ``centre`` leaves one reading of the normalised largest logit to choose from, of centred logits or of others. With
+    ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
     """
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
     z = values if takes == "logits" else log_probabilities(values, floor)
@@ -254,8 +245,7 @@ def _select_calibrator(
         judged[name] = judge_logits(repaired.logits, y)
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit)
-        mean = float(losses.mean())
-        candidates.append(Candidate(name, mean, chosen, change, low, high, ece=_ece(judged[name])))
+        candidates.append(Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name])))
         if high < 0 or requested != "auto":
             best, chosen, crossfitted = losses, name, repaired.logits
     return crossfitted, None if chosen == "none" else chosen, _mark_chosen(candidates, chosen), judged

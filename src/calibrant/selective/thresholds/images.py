@@ -21,8 +21,7 @@ import numpy as np
 from calibrant._numbers import allowed, count
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
-from calibrant.selective.thresholds.menu import menu_words, offers_from
-from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold
+from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold, menu_words, offers_from
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
 from calibrant.selective.thresholds.search import STEPS, candidates_of, curve_of
 
@@ -43,8 +42,6 @@ def can_show_risk(
         fractions: of the stake, between which the capital is divided: smaller ones where single losses are large.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.thresholds.images import can_show_risk
         >>> can_show_risk(np.ones((80, 1)), np.zeros((80, 1)), 0.05, 0.05).tolist()
         [True]
         >>> can_show_risk(np.ones((50, 1)), np.zeros((50, 1)), 0.05, 0.05).tolist()
@@ -62,8 +59,7 @@ def can_show_risk(
     capital = np.full_like(gain, -np.inf)
     for fraction in fractions:
         capital = np.logaddexp(capital, np.cumsum(np.log1p(fraction * stake * gain), axis=0) - math.log(len(fractions)))
-    reached: Bools = capital.max(axis=0) >= math.log(1 / delta)
-    return reached
+    return capital.max(axis=0) >= math.log(1 / delta)
 
 
 def fewest_images(target_risk: float, delta: float) -> int:
@@ -83,7 +79,6 @@ class AnsweredImages(NamedTuple):
         """Of the accepted pixels and the pixels that count of each image; images without any are left out.
 
         Example:
-            >>> import numpy as np
             >>> AnsweredImages.of(np.array([4, 1, 0, 0]), np.array([4, 4, 4, 0]))
             AnsweredImages(whole=1, in_part=1, unanswered=1)
         """

@@ -28,12 +28,11 @@ from calibrant._arrays import ArrayLike
 from calibrant._numbers import allowed, count, number
 from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_number
 from calibrant.metrics import Doubles, Interval
-from calibrant.selective.bounds import allowed_errors, coverage_interval, fewest, risk_interval
+from calibrant.selective.bounds import allowed_errors, check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.split import draw_uniform, share_for_choice
 from calibrant.selective.thresholds.images import can_show_risk, most_promising
-from calibrant.selective.thresholds.risk import Threshold, abstaining_threshold, check_open_share
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
+from calibrant.selective.thresholds.risk import Threshold, abstaining_threshold
+from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, draw_uniform, share_for_choice
 from calibrant.selective.thresholds.search import INTO_GAP, TIED, candidates_of, curve_of
 
 #: Of the stake; a rare answer that costs the most would take nearly all of a whole one.
@@ -77,8 +76,6 @@ def recall_threshold(score: Doubles, share: float, delta: float) -> float:
     Infinite where the samples are too few.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.thresholds.mean_loss import recall_threshold
         >>> 0.1 < recall_threshold(np.arange(1, 94) / 93, 0.95, 0.05) * 93 < 2  # of 93 samples one may be missed
         True
     """
@@ -95,8 +92,6 @@ def expected_risk_threshold(score: Doubles, correct: Bools, target: float) -> fl
     """The loosest threshold of conformal risk control for the loss "answered, and wrong"; infinite if none will do.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.thresholds.mean_loss import expected_risk_threshold
         >>> score, correct = np.arange(19.0, 0, -1), np.ones(19, dtype=bool)
         >>> correct[[9, 14]] = False
         >>> 10 < expected_risk_threshold(score, correct, 0.05) < 11  # no error may be answered
@@ -219,10 +214,8 @@ def threshold_for_cost(
     if plan.all() or not plan.any():
         raise ValueError(f"{len(values)} samples are too few: some plan the tests, and others are tested")
     tested = ~plan
-    value = find_loosest_by_cost(
-        CostSamples(values[plan], costs[plan]), CostSamples(values[tested], costs[tested]), target_cost, highest,
-        1 - confidence,
-    )  # fmt: skip
+    planned, others = (CostSamples(values[rows], costs[rows]) for rows in (plan, tested))
+    value = find_loosest_by_cost(planned, others, target_cost, highest, 1 - confidence)
     samples, accepted = int(tested.sum()), tested & (values >= value)
     answers = int(accepted.sum())
     return CostThreshold(
@@ -248,13 +241,8 @@ def find_loosest_by_cost(
 ) -> float:
     """The loosest threshold whose answers are shown to cost at most ``target_cost`` on average; infinite if none is.
 
-    Args:
-        plan: samples that say which thresholds to test, from which on.
-        tested: others, that are tested.
-        target_cost: the mean cost allowed.
-        highest: the most that an answer can cost.
-        delta: the chance to be wrong about it.
-        lowest: no threshold below this is tested.
+    The samples of the plan say which thresholds to test, from which on, and none below the ``lowest``; ``highest`` is
+    the most that an answer can cost.
     """
     thresholds, _ = candidates_of(curve_of(plan.score, np.ones(len(plan.score), dtype=bool)))
     thresholds = np.unique(np.maximum(thresholds, lowest))[::-1]

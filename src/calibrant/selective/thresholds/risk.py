@@ -22,12 +22,17 @@ if the risk, as more is accepted, crosses r once; `docs/repair.md` has the argum
 Without candidates the ranks start at a quarter of the samples, at least the fewest that could be shown to hold, and are
 those at which one error more is allowed. From sixteen times that number on, a third of delta is kept for a second
 start, at the fewest that can bear two errors: it finds small coverages.
+
+A menu says what else could be promised: a few risks, and the coverage that the same search finds at each. It is an
+estimate: whoever chooses a risk after seeing it has looked at the samples that the promise rests on.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -35,17 +40,36 @@ import numpy as np
 from scipy.special import betaincinv
 
 from calibrant._arrays import ArrayLike
-from calibrant._numbers import allowed, count, percent
+from calibrant._numbers import allowed, count, percent, round_percent
 from calibrant._validation import check_choice, check_number, check_scores
-from calibrant.metrics import NEAREST, Doubles, Interval
+from calibrant.metrics import Doubles, Interval
 from calibrant.predictions import class_name
-from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
-from calibrant.selective.thresholds.menu import Offer, add_menu
+from calibrant.selective.bounds import (
+    UNKNOWN,
+    check_open_share,
+    coverage_interval,
+    fewest,
+    fewest_at_rates,
+    risk_interval,
+)
 from calibrant.selective.thresholds.search import Curve, FixedSequence, curve_of, search
 
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
 LEVEL = 0.95  # of limits where no confidence is asked for
+OFFERS = 5  # in a menu
+
+#: Risks that a menu may name, of two digits each.
+RISKS = tuple(
+    round(digits * scale, 4) for scale, most in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, most + 1)
+)
+
+
+class Offer(NamedTuple):
+    """A target risk, and the share of samples that would be answered with it."""
+
+    risk: float
+    coverage: float
 
 
 @dataclass(frozen=True)
@@ -141,13 +165,15 @@ def threshold_for_risk(
     target_risk = check_open_share("target_risk", target_risk)
     confidence = check_open_share("confidence", confidence)
     check_choice("method", method, get_args(Method))
-    curve = curve_of(score, correct)
-    order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
-    if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
-        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+    curve, tests = curve_of(score, correct), None
+    if candidates is not None:
+        order = np.asarray(candidates, dtype=np.float64)
+        if order.ndim != 1 or not len(order) or np.isnan(order).any():
+            raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+        tests = FixedSequence(thresholds=order)
 
     def search_at(risk: float) -> Threshold:
-        return threshold_on(curve, risk, confidence, method, None if order is None else FixedSequence(thresholds=order))
+        return threshold_on(curve, risk, confidence, method, tests)
 
     threshold = search_at(target_risk)
     return add_menu(threshold, search_at) if threshold.abstains else threshold
@@ -236,12 +262,11 @@ def thresholds_by_group(
     confidence = check_open_share("confidence", confidence)
     distinct = np.unique(names).tolist()
     confidence = 1 - (1 - confidence) / len(distinct)  # of each group
-    return {
-        name: threshold_for_risk(
-            values[names == name], correct[names == name], target_risk, confidence=confidence, method=method
-        )
-        for name in distinct
-    }
+    thresholds = {}
+    for name in distinct:
+        score, is_correct = values[names == name], correct[names == name]
+        thresholds[name] = threshold_for_risk(score, is_correct, target_risk, confidence=confidence, method=method)
+    return thresholds
 
 
 def _threshold_at(
@@ -302,16 +327,61 @@ def include_choice_samples(threshold: Threshold, share: float) -> Threshold:
     return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
 
 
-def check_open_share(name: str, value: float) -> float:
-    """A number above 0 and below 1, by a little more than rounding."""
-    value = check_number(name, value, 0.0, 1.0)
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
-    if not NEAREST <= value <= 1 - NEAREST:
-        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
-    return value
-
-
 def abstaining_threshold(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
     """The threshold that accepts nothing, before anything is known."""
     return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")
+
+
+def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tuple[Offer, ...]:
+    """Risks from the lowest that can be promised up to one that answers as much as any, with the coverage of each.
+
+    At most `OFFERS` risks that lie ``above`` one, in order; none where nothing can be promised. The share that would be
+    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests.
+
+    Example:
+        >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
+        [0.051, 0.067, 0.087, 0.11, 0.15]
+    """
+    risks = [risk for risk in RISKS if risk > above + 1e-12]
+    reach = functools.cache(lambda at: coverage_at(risks[at]))
+    if not risks or reach(len(risks) - 1) <= 0:
+        return ()
+    indices = range(len(risks))
+    lowest = bisect_left(indices, True, key=lambda at: reach(at) > 0)
+    most = reach(len(risks) - 1) * (1 - 1e-12)
+    highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most)
+    spaced = np.geomspace(risks[lowest], risks[highest], OFFERS)  # finer where it is strict
+    nearest = sorted({lowest, highest, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
+    return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
+
+
+def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
+    """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
+
+    def coverage_at(risk: float) -> float:
+        alternative = search_at(risk)
+        return alternative.accepted / alternative.samples if alternative.samples else 0.0
+
+    if not threshold.abstains:
+        return replace(threshold, menu=offers_from(coverage_at))
+    menu = offers_from(coverage_at, above=threshold.target_risk or 0.0)
+    words = menu_words(menu, "samples", threshold.confidence)
+    return replace(threshold, menu=menu, reason=f"{threshold.reason} {words}")
+
+
+def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> str:
+    """A menu in sentences, with what it is worth and what to do."""
+    if not menu:
+        highest = f"no risk up to {round_percent(RISKS[-1])}"
+        return f"On those {unit} {highest} can be promised." if confidence else f"{highest.capitalize()} was met."
+    shares = ["all" if offer.coverage >= 1 else percent(offer.coverage) for offer in menu]
+    offers = [f"{round_percent(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
+    verb = "that could be promised" if confidence else "that is met"
+    words = f"The lowest risk {verb} on those {unit} is about {round_percent(menu[0].risk)}, which answers {shares[0]}"
+    words += f"; {', '.join(offers[1:])}" if len(menu) > 1 else ""
+    if confidence is None:
+        return f"{words}. These are estimates."
+    return (
+        f"{words}. These are estimates: a risk chosen after seeing them holds with less than "
+        f"{round_percent(confidence)} confidence, so fit again on fresh {unit} with the risk you choose."
+    )

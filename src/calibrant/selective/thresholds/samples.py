@@ -1,7 +1,7 @@
 r"""The threshold of a policy over independent samples: one for all, or one for each group, predicted class, or both.
 
-The samples are others than those that calibrator and score were chosen on; these plan the tests. With several
-thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
+A random split by the seed says which samples choose calibrator and score, and plan the tests, and which others set the
+threshold. With several thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
 
 **Groups** have equal shares of :math:`\delta`.
 
@@ -27,15 +27,14 @@ import numpy.typing as npt
 
 from calibrant._validation import Bools, Ints, check_choice, check_number, listing
 from calibrant.metrics import Doubles
-from calibrant.selective.bounds import coverage_interval, fewest, risk_interval
+from calibrant.selective.bounds import check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.menu import add_menu
 from calibrant.selective.thresholds.risk import (
     ClassThreshold,
     Method,
     Threshold,
     abstaining_threshold,
-    check_open_share,
+    add_menu,
     include_choice_samples,
     threshold_for_coverage,
     threshold_on,
@@ -47,21 +46,51 @@ FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned o
 FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
 MOST_GROUPS = 1000
 
+SHARE = 0.2  # of the samples, for the choice, where that is enough of them
+PLAN_SHARE = 0.1  # where there is nothing to choose, and they only plan the tests
+ENOUGH, PLAN_ENOUGH = 50, 20  # samples
+MOST_SHARE = 1 / 3
+FEWEST_FOR_CHOICE = 150  # samples, below which nothing is chosen and all are for the threshold
+BLOCK = 2**16  # samples whose random numbers are drawn together
+_STREAM = 0x5BA51C  # any number that no one takes for a seed
+
+
+def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
+    """The share of the samples that calibrator, score and the order of the tests are chosen on.
+
+    Example:
+        >>> (
+        ...     [round(share_for_choice(samples), 2) for samples in (150, 200, 1000)],
+        ...     share_for_choice(1000, plans_only=True),
+        ... )
+        ([0.33, 0.25, 0.2], 0.1)
+    """
+    share, enough = (PLAN_SHARE, PLAN_ENOUGH) if plans_only else (SHARE, ENOUGH)
+    return max(share, min(MOST_SHARE, enough / samples))
+
+
+def draw_uniform(seed: int, start: int, count: int) -> Doubles:
+    """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are.
+
+    They are of a stream of their own: ``default_rng(seed)`` may have made the samples, which the split must not follow.
+    """
+    first_block, last_block = start // BLOCK, (start + count - 1) // BLOCK
+    blocks = [np.random.default_rng([_STREAM, seed, k]).random(BLOCK) for k in range(first_block, last_block + 1)]
+    return np.concatenate(blocks)[start - first_block * BLOCK :][:count]
+
+
+def count_for_threshold(seed: int, count: int, share: float) -> int:
+    """How many of the first ``count`` samples are for the threshold, where a ``share`` is for the choice."""
+    return sum(int((draw_uniform(seed, s, min(BLOCK, count - s)) >= share).sum()) for s in range(0, count, BLOCK))
+
 
 @dataclass(frozen=True, eq=False)
 class ScoredSamples:
-    """What a threshold needs of its samples, a row each.
+    """What a threshold needs of its samples, ``[n]`` each; what is not needed may be empty.
 
-    Attributes:
-        score: ``[n]``.
-        correct: ``[n]`` bool.
-        groups: ``[n]`` names; needed for thresholds by group.
-        images: ``[n]`` number of the image, from 0 on; needed for pixels.
-        num_images: how many there are, with or without positions that count.
-        image_size: how many positions an image has, whether they count or not: the most that it could have accepted,
-            known before any image is seen.
-        predicted: ``[n]`` the class of the answer; needed by promises about classes and costs.
-        labels: ``[n]`` the true class; likewise.
+    Groups are names, images are numbered from 0 on, and an image has ``image_size`` positions, whether they count or
+    not: the most that it could have accepted, known before any image is seen. Promises about classes and costs need the
+    class of the answer and the label.
     """
 
     score: Doubles
@@ -119,9 +148,8 @@ class ThresholdTarget:
         if self.coverage is not None:
             if self.method != "best":
                 raise ValueError(f"method is for a target risk, got {self.method!r} with a target coverage")
-            object.__setattr__(
-                self, "coverage", check_number("target_coverage", self.coverage, 0.0, 1.0, open_low=True)
-            )
+            coverage = check_number("target_coverage", self.coverage, 0.0, 1.0, open_low=True)
+            object.__setattr__(self, "coverage", coverage)
         object.__setattr__(self, "confidence", check_open_share("confidence", self.confidence))
 
     @property
@@ -150,12 +178,7 @@ def threshold_over_samples(
 ) -> tuple[Threshold, dict[str, Threshold] | None]:
     """A threshold for all samples, and one for each group if there is a group column.
 
-    Args:
-        scored: the samples that are tested.
-        plan: other samples, by which the order of the tests is planned.
-        target: what is asked for.
-        group: name of the group column.
-        share: the share of all samples that is not among these.
+    The ``scored`` samples are tested, in an order that others ``plan``, if there are any: a ``share`` of all samples.
     """
     if target.risk is None:
         assert target.coverage is not None
@@ -163,9 +186,8 @@ def threshold_over_samples(
     if group is None:
         search_at = plan_search(scored, plan, target.confidence, target.method)
         return add_menu(include_choice_samples(search_at(target.risk), share), search_at), None
-    names = _distinct_groups(scored.groups, group)
+    names, searches = _distinct_groups(scored.groups, group), {}
     group_confidence = 1 - (1 - target.confidence) / len(names)
-    searches = {}
     for name in names:
         group_plan = None if plan is None else plan.plan_of_part(name)
         searches[name] = plan_search(scored.of_part(name), group_plan, group_confidence, target.method)
@@ -194,16 +216,13 @@ def _combine(
     parts: Mapping[str, Threshold], target: ThresholdTarget, noun: str, samples: int | None = None
 ) -> Threshold:
     """The thresholds of all groups or classes put together; ``samples`` counts also those that belong to none."""
-    total, accepted, errors = (
-        sum(getattr(threshold, key) for threshold in parts.values()) for key in ("samples", "accepted", "errors")
-    )
-    total = total if samples is None else samples
+    accepted, errors = (sum(getattr(part, key) for part in parts.values()) for key in ("accepted", "errors"))
+    total = sum(part.samples for part in parts.values()) if samples is None else samples
     delta = 1 - target.confidence
     silent = [name for name, threshold in parts.items() if threshold.abstains]
     plural = {"group": "groups", "class": "classes"}[noun]
     reason = f"Accepts {accepted:,} of {total:,} samples, {errors:,} of them wrong, over {len(parts)} {plural}."
-    if silent:
-        reason += f" Abstains always in {listing(silent, 5)}."
+    reason += f" Abstains always in {listing(silent, 5)}." if silent else ""
     return Threshold(
         value=math.nan,
         method=f"by {noun}",
@@ -261,16 +280,9 @@ def thresholds_by_class(
     share: float,
     class_names: Sequence[str] | None = None,
 ) -> tuple[Threshold, tuple[ClassThreshold, ...]]:
-    """The thresholds of all classes, or of those that are named, and what they give together.
+    """The thresholds of a promise's classes, with the risk of each, or of all classes; and what they give together.
 
-    Args:
-        scored: the samples that are tested.
-        plan: other samples, by which the order of the tests is planned.
-        promise: whose classes they are, with the risk of each; or all classes, with the target's.
-        target: the risk, and the confidence with which all promises hold.
-        group: name of the group column.
-        share: the share of all samples that is not among these.
-        class_names: what parts are called in a reason.
+    Samples, plan and share are those of `threshold_over_samples`; ``class_names`` is what parts are called in a reason.
     """
     if target.method not in PLANNED:
         raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
@@ -291,7 +303,6 @@ def find_testable_parts(parts: list[tuple[int, float]], delta: float) -> list[in
     """Which of several parts, by samples and risk, could pass a test without an error at their share of delta.
 
     Example:
-        >>> from calibrant.selective.thresholds.samples import find_testable_parts
         >>> find_testable_parts([(500, 0.05), (70, 0.05), (10, 0.05)], 0.05)  # two parts need 72 each, one needs 59
         [0]
     """
@@ -308,9 +319,7 @@ def find_testable_parts(parts: list[tuple[int, float]], delta: float) -> list[in
 def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) -> dict[int, Threshold]:
     """The thresholds of parts that share delta; one that answers everything leaves its share to the others.
 
-    Args:
-        searches: of each part, the threshold at a level; it must not become stricter as the level rises.
-        delta: the chance that any of the promises is broken.
+    The threshold at a level, that ``searches`` gives for each part, must not become stricter as the level rises.
     """
     thresholds: dict[int, Threshold] = {}
     pending = set(searches)

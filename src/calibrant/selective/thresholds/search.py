@@ -45,19 +45,12 @@ PRECISION = np.array([0.3, 0.15])  # of the prior of a and b
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each.
+    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each."""
 
-    Attributes:
-        threshold: just above the first score that is not accepted.
-        lowest: the lowest accepted score.
-        accepted: how many samples.
-        errors: how many of those are wrong.
-    """
-
-    threshold: Doubles
-    lowest: Doubles
-    accepted: Ints
-    errors: Ints
+    threshold: Doubles  # just above the first score that is not accepted
+    lowest: Doubles  # accepted score
+    accepted: Ints  # how many samples
+    errors: Ints  # how many of those are wrong
 
     @property
     def samples(self) -> int:
@@ -103,7 +96,6 @@ def critical_ranks(samples: int, risk: float, delta: float, first: int | None = 
     number, at a lower level than delta.
 
     Example:
-        >>> from calibrant.selective.thresholds.search import critical_ranks
         >>> critical_ranks(160, 0.05, 0.05).tolist()  # 0, 1, 2, 3 errors, and all samples
         [59, 93, 124, 153, 160]
     """
@@ -122,9 +114,8 @@ def critical_ranks(samples: int, risk: float, delta: float, first: int | None = 
 def unplanned_tests(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
     """The tests of a sequence that nobody planned: for each start, indices into the curve and its share of delta."""
     n = curve.samples
-    least = fewest(target_risk, delta)
     starts = [(n // 4, 1.0)]
-    if n >= PLENTY * least:
+    if n >= PLENTY * fewest(target_risk, delta):
         starts = [(n // 4, 2 / 3), (fewest(target_risk, delta / 3, errors=2), 1 / 3)]
     tests = []
     for start, share in starts:
@@ -137,9 +128,7 @@ def unplanned_tests(curve: Curve, target_risk: float, delta: float) -> list[tupl
 class FixedSequence(NamedTuple):
     """What a fixed sequence tests, in order, decided without looking at the samples that are tested.
 
-    Attributes:
-        thresholds: ``[M]``, or None.
-        ranks: ``[M]`` rising: "accept what scores above the (k+1)-th sample", of whatever samples are tested; or None.
+    Thresholds ``[M]``, or rising ranks ``[M]``: "accept what scores above the (k+1)-th", whatever samples are tested.
     """
 
     thresholds: Doubles | None = None
@@ -147,17 +136,11 @@ class FixedSequence(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes:
-        at: index into the curve, 0 where nothing could be shown to hold.
-        level: of the test that was passed.
-        value: the threshold, where it was among candidates.
-    """
-
-    at: int
-    level: float
-    value: float | None = None
+    at: int  # index into the curve, 0 where nothing could be shown to hold
+    level: float  # of the test that was passed
+    value: float | None = None  # the threshold, where it was among candidates
 
 
 def search(curve: Curve, method: str, target_risk: float, delta: float, tests: FixedSequence | None) -> Search:
@@ -228,8 +211,6 @@ def plan_tests(score: Doubles, correct: Bools, samples: int, risk: float, delta:
     of accepted samples is not free to choose, and the thresholds of these rows are tested instead.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.thresholds.search import plan_tests
         >>> tests = plan_tests(np.linspace(1, 0, 100), np.arange(100) < 90, 400, 0.05, 0.05)
         >>> tests.thresholds is None, len(tests.ranks) > 5, int(tests.ranks[-1])
         (True, True, 400)
@@ -252,8 +233,7 @@ def _draw_counts(accepted: Doubles, rows: int, samples: int, rng: np.random.Gene
     between = np.diff(accepted, prepend=0.0, append=float(rows))
     shares = rng.gamma(between, size=(PLAYS, len(between)))
     added = rng.multinomial(samples, shares / shares.sum(axis=1, keepdims=True))
-    counts: Ints = np.cumsum(added[:, :-1], axis=1)
-    return counts
+    return np.cumsum(added[:, :-1], axis=1)
 
 
 @functools.lru_cache(maxsize=1024)  # as of `critical_ranks`
@@ -283,9 +263,8 @@ def best_start(
 
     Args:
         is_wrong: ``[k]`` whether rows of the plan are wrong, the most confident first.
-        counts: ``[M]``, or ``[PLAYS, M]`` drawn, how many of the ``samples`` each test accepts, no test fewer than the
-            one before.
-        allowed: of the shape of ``counts``, the most errors with which each test is passed.
+        counts: ``[M]``, or ``[PLAYS, M]`` drawn, how many of the ``samples`` each test accepts.
+        allowed: likewise, the most errors with which each test is passed.
         samples: how many there are to test on.
         risk: the target.
         rng: draws the plays.
@@ -311,8 +290,6 @@ def reached_from(passed: Bools, counts: Ints) -> Ints:
     """From each of rising ``counts`` on, the last before the first test that is not ``passed``, both ``[..., M]``.
 
     Example:
-        >>> import numpy as np
-        >>> from calibrant.selective.thresholds.search import reached_from
         >>> reached_from(np.array([True, True, False, True]), np.array([10, 20, 30, 40])).tolist()
         [20, 20, 0, 40]
     """
@@ -320,8 +297,7 @@ def reached_from(passed: Bools, counts: Ints) -> Ints:
     failed = np.where(passed, len(tests), tests)
     next_failed = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
     before = np.take_along_axis(np.broadcast_to(counts, passed.shape), np.maximum(next_failed - 1, 0), axis=-1)
-    reached: Ints = np.where(passed, before, 0)
-    return reached
+    return np.where(passed, before, 0)
 
 
 def _draw_rates(is_wrong: Bools, risk: float, rng: np.random.Generator) -> Doubles:
@@ -334,8 +310,7 @@ def _draw_rates(is_wrong: Bools, risk: float, rng: np.random.Generator) -> Doubl
     curves = rng.multivariate_normal(mean, covariance, PLAYS, method="cholesky")
     rates = expit(curves[:, :1] + curves[:, 1:] * middle)
     tiny = 1e-3  # a beta distribution has positive parameters
-    samples: Doubles = rng.beta(STRENGTH * rates + errors + tiny, STRENGTH * (1 - rates) + rows - errors + tiny)
-    return samples
+    return rng.beta(STRENGTH * rates + errors + tiny, STRENGTH * (1 - rates) + rows - errors + tiny)
 
 
 def _fit_curve(design: Doubles, rows: Ints, errors: Ints, risk: float) -> tuple[Doubles, Doubles]:

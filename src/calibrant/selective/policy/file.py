@@ -1,25 +1,208 @@
-"""What no entry of a policy's file can say alone: that they agree with each other, and that the policy works."""
+"""Policies on disk: versioned JSON that a person can read, checked from end to end when it is loaded.
+
+The last entry is a checksum of all others, as JSON with sorted names and no white space: a damaged file is not taken
+for another policy. A policy that was written or edited by hand may do without: remove the line ``"checksum"`` after a
+change that is meant. `file_entries` checks each entry on its own, `check_consistent` that they agree with each other.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from calibrant._files import json_value, parse_json, read_regular, written_aside
 from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
-from calibrant.posthoc import NumpyOps
-from calibrant.selective.policy.decision import decision_formula
-from calibrant.selective.policy.request import check_costs
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.promise import Promise
-from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, NORMALISED
-from calibrant.selective.set_counts import SetCounts
+from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
+from calibrant.predictions import FLOOR, class_name, customary_positive
+from calibrant.selective.policy.file_entries import EVERY_SET, VERSION, WORDS, PolicyEntries, excerpt, read_entries
+from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.rule import Rule, decision_formula
+from calibrant.selective.promise import Promise, check_costs
+from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, NORMALISED, Score
 from calibrant.selective.sets import RANKED, PredictionSets
 from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
 
+FORMAT = "calibrant.policy"
+LARGEST = 2**26  # bytes of a file
 EXTREME = 1e4  # logits that every policy has a finite answer to
+
+
+def write_policy(policy: Policy, path: str | Path) -> None:
+    """Write a policy, aside and then renamed."""
+    if Path(path).suffix.lower() != ".json":
+        raise ValueError(f"{path}: a policy is written as .json, got {Path(path).suffix!r}")
+    text = json.dumps(to_dict(policy), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with written_aside(path) as aside:
+        # Half a surrogate pair, which evidence may hold, becomes the escape that JSON has for it.
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read a policy; whatever is wrong with the file is a ValueError that names it and the entry."""
+    data = read_regular(path, LARGEST)
+    try:
+        return from_dict(parse_json(data, "a policy"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def checksum(entries: Mapping[str, Any]) -> str:
+    """The checksum of a policy as plain data; one that is among the data does not count."""
+    content = {name: value for name, value in entries.items() if name != "checksum"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
+
+
+def to_dict(policy: Policy) -> dict[str, Any]:
+    """A policy as plain data."""
+    from calibrant import __version__
+
+    calibrator = policy.calibrator
+    entries = {
+        "format": FORMAT,
+        "version": VERSION,
+        "calibrant": __version__,
+        "summary": policy.summary,
+        "how": policy.method_summary,
+        "takes": policy.takes,
+        "kind": policy.kind,
+        "classes": policy.num_classes,
+        "class_names": None if policy.class_names is None else list(policy.class_names),
+        "positive": policy.positive,
+        "target_risk": policy.target_risk,
+        "confidence": policy.confidence,
+        "calibrator": None if calibrator is None else {"name": calibrator.name, **calibrator.state()},
+        "score": policy.score.to_dict(),
+        "threshold": _threshold_dict(policy.threshold),
+        "group": policy.group,
+        "groups": None if policy.groups is None else {k: _threshold_dict(v) for k, v in policy.groups.items()},
+        "evidence": json_value(dict(policy.evidence)),
+    }
+    if policy.floor != FLOOR:
+        entries["floor"] = policy.floor
+    if not policy.promise.is_plain:
+        entries["promise"] = _promise_dict(policy.promise, policy.class_names)
+    if policy.classes is not None:
+        entries["class_thresholds"] = [
+            {
+                "class": part.label,
+                "name": class_name(part.label, policy.class_names),
+                "group": part.group,
+                "threshold": _threshold_dict(part.threshold),
+            }
+            for part in policy.classes
+        ]
+    if policy.sets is not None:
+        entries["sets"] = _sets_dict(policy.sets, policy.class_names)
+    return {**entries, "checksum": checksum(entries)}
+
+
+def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
+    entries = dict(vars(threshold))
+    value = entries.pop("value")
+    if menu := [offer._asdict() for offer in entries.pop("menu")]:
+        entries["menu"] = menu
+    intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
+    return json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
+
+
+def _promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[str, Any]:
+    """A promise as plain data, without what it does not have."""
+    shares = [{"class": k, "name": class_name(k, class_names), "share": share} for k, share in promise.shares]
+    entries = {
+        "of": promise.of,
+        "by_class": promise.by_class or None,
+        "shares": shares or None,
+        "target": promise.target,
+        "abstain_cost": promise.abstain_cost,
+        "costs": None if promise.costs is None else [list(row) for row in promise.costs],
+        "seen": None if promise.tally is None else promise.tally._asdict(),
+    }
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def _sets_dict(sets: PredictionSets, class_names: tuple[str, ...] | None) -> dict[str, Any]:
+    """Prediction sets as plain data; ``summary`` and ``seen`` are for readers and follow from the rest."""
+    entries: dict[str, Any] = {"level": sets.level, "method": sets.method}
+    entries["quantiles"] = [EVERY_SET if math.isinf(quantile) else quantile for quantile in sets.quantiles]
+    entries["samples"] = list(sets.samples)
+    if sets.method == "raps":
+        entries |= {"penalty": sets.penalty, "free_ranks": sets.free_ranks}
+    if sets.randomised:
+        entries |= {"randomised": True, "seed": sets.seed}
+    entries["summary"] = " ".join(sets.sentences(class_names))
+    if sets.counts is not None:
+        counts = sets.counts
+        entries["seen"] = counts.to_dict(class_names)
+        entries["counts"] = {
+            "sizes": np.trim_zeros(counts.sizes, "b").tolist() or [0],
+            "abstained": np.trim_zeros(counts.abstained, "b").tolist() or [0],
+            "class_samples": counts.class_samples.tolist(),
+            "class_covered": counts.class_covered.tolist(),
+            "abstained_covered": counts.abstained_covered,
+        }
+    return entries
+
+
+def from_dict(data: Any) -> Policy:
+    """A policy out of plain data, checked."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
+    if data.get("version") != VERSION or isinstance(data["version"], bool):
+        raise ValueError(f"policies of version {VERSION} are read, got version {excerpt(data.get('version'))}")
+    file = read_entries(data)
+    names = None if file.class_names is None else tuple(file.class_names)
+    if file.positive is not None and file.classes != 2:
+        raise ValueError(f"positive is for two classes, got {file.positive} with {file.classes}")
+    positive = customary_positive(names) if file.positive is None and file.classes == 2 else file.positive
+    policy = Policy(
+        num_classes=file.classes,
+        class_names=names,
+        positive=positive,
+        takes=file.takes,
+        kind=file.kind,
+        calibrator=_restore_calibrator(file),
+        score=Score(**dict(file.score)),
+        threshold=file.threshold.restore(),
+        groups=None if file.groups is None else {name: part.restore() for name, part in file.groups.items()},
+        group=file.group,
+        target_risk=file.target_risk,
+        confidence=file.confidence,
+        evidence=data["evidence"],
+        floor=file.floor,
+        sets=None if file.sets is None else file.sets.restore(file.classes),
+        promise=Promise() if file.promise is None else file.promise.restore(),
+        classes=None if file.class_thresholds is None else tuple(part.restore() for part in file.class_thresholds),
+    )
+    check_consistent(policy)
+    if "checksum" in data and data["checksum"] != checksum(data):
+        raise ValueError(
+            "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "
+            'the line "checksum"'
+        )
+    return policy
+
+
+def _restore_calibrator(file: PolicyEntries) -> Calibrator | None:
+    if file.calibrator is None:
+        return None
+    calibrator, state = CALIBRATORS[file.calibrator.name](), file.calibrator.model_extra or {}
+    try:
+        calibrator.restore(state, file.classes)
+        unknown = set(state) - set(calibrator.state())
+    except ValueError as error:
+        raise ValueError(f"calibrator: {error}") from None
+    if unknown:
+        raise ValueError(f"calibrator.{min(unknown)[:40]} is not known for {calibrator.name}")
+    return calibrator
 
 
 def check_consistent(rule: Rule) -> None:
@@ -198,15 +381,11 @@ def _check_sets(sets: PredictionSets, rule: Rule) -> None:
         raise ValueError(f"sets.free_ranks must be at most {rule.num_classes}, got {sets.free_ranks}")
     if sets.randomised and sets.method not in RANKED:
         raise ValueError(f"sets.randomised is for {' and '.join(RANKED)}, got {sets.method}")
-    if sets.counts is not None:
-        _check_counts(sets.counts)
-
-
-def _check_counts(counts: SetCounts) -> None:
-    samples, silent = counts.samples, int(counts.abstained.sum())
-    if int(counts.class_samples.sum()) != samples:
-        raise ValueError(f"sets.counts: class_samples must add up to the {samples} of sizes")
+    if (counts := sets.counts) is None:
+        return
+    if int(counts.class_samples.sum()) != counts.samples:
+        raise ValueError(f"sets.counts: class_samples must add up to the {counts.samples} of sizes")
     if (counts.class_covered > counts.class_samples).any():
         raise ValueError("sets.counts: class_covered must be at most class_samples")
-    if (counts.abstained > counts.sizes).any() or counts.abstained_covered > silent:
+    if (counts.abstained > counts.sizes).any() or counts.abstained_covered > int(counts.abstained.sum()):
         raise ValueError("sets.counts: what is abstained on must be at most all")

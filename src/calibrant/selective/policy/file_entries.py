@@ -27,12 +27,10 @@ from calibrant._validation import LARGEST_LOGIT, LARGEST_SEED
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import FLOOR
-from calibrant.selective.policy.request import LARGEST_COST, MOST_COSTED
-from calibrant.selective.promise import KINDS, LossTally, Promise
-from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.policy.prediction_sets import SetCounts
+from calibrant.selective.promise import KINDS, LARGEST_COST, MOST_COSTED, LossTally, Promise
 from calibrant.selective.sets import LARGEST_PENALTY, METHODS, PredictionSets
-from calibrant.selective.thresholds.menu import Offer
-from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+from calibrant.selective.thresholds.risk import ClassThreshold, Offer, Threshold
 
 VERSION = 1
 MOST_CLASSES = 10**6
@@ -182,10 +180,10 @@ class SetEntries(Entries):
         """The sets of a policy for that many classes."""
         counts = None
         if self.counts is not None:
-            for name, most in (("sizes", 1), ("abstained", 1), ("class_samples", 0), ("class_covered", 0)):
-                length = len(getattr(self.counts, name))
-                if length > num_classes + most:
-                    raise ValueError(f"sets.counts.{name} must have {num_classes + most} entries at most, got {length}")
+            for name, extra in (("sizes", 1), ("abstained", 1), ("class_samples", 0), ("class_covered", 0)):
+                length, most = len(getattr(self.counts, name)), num_classes + extra
+                if length > most:
+                    raise ValueError(f"sets.counts.{name} must have {most} entries at most, got {length}")
             counts = SetCounts(num_classes, **dict(self.counts))
         entries = {name: value for name, value in dict(self).items() if name not in ("counts", "summary", "seen")}
         entries |= {"quantiles": tuple(self.quantiles), "samples": tuple(self.samples), "counts": counts}
@@ -229,8 +227,8 @@ class _Threshold(Entries):
     @field_validator("accept_from", mode="wrap")
     @classmethod
     def _accept_words(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        infinite = [number for number, word in WORDS.items() if value == word]
-        return infinite[0] if infinite else handler(value)
+        infinite = next((number for number, word in WORDS.items() if value == word), None)
+        return handler(value) if infinite is None else infinite
 
     def restore(self) -> Threshold:
         entries = dict(self)
@@ -294,9 +292,8 @@ class _Reference(Entries):
 
     @model_validator(mode="after")
     def _check_sums(self) -> Self:
-        if not self.rows or any(
-            sum(part.counts) != self.rows for part in (self.score, self.confidence, self.predicted)
-        ):
+        totals = {sum(part.counts) for part in (self.score, self.confidence, self.predicted)}
+        if not self.rows or totals != {self.rows}:
             raise refusal("must count the same rows, at least one, in score, confidence and predicted")
         return self
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.selective.policy_file.file import from_dict, to_dict
+from calibrant.selective.policy.file import from_dict, to_dict
 from tests.helpers.policies import drawn
 
 

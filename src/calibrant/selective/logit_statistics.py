@@ -32,7 +32,7 @@ from calibrant._validation import (
     check_scores,
     check_within,
 )
-from calibrant.selective.analysis.rankings import flatten_like
+from calibrant.selective.rankings import flatten_like
 
 #: Bins of the MSP, each wide enough for some hundred samples of a test set.
 MSP_EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -7,8 +7,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from calibrant import Policy, Predictions
-from calibrant.selective.policy_file.entries import OpenShare, Text, excerpt, read_entries
-from calibrant.selective.policy_file.file import to_dict
+from calibrant.selective.policy.file import to_dict
+from calibrant.selective.policy.file_entries import OpenShare, Text, excerpt, read_entries
 
 
 @pytest.fixture(scope="module")

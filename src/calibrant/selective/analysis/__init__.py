@@ -1,1 +1,0 @@
-"""The analyses of the paper SC: `rankings` by several scores, `logits` behind a score."""
