@@ -7,21 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
+from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
+from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import forward, inputs_and_target, labels_at
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
+    forward,
+    labels_at,
     logits_by_batch,
     object_numbers,
     predict_dataset,
 )
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import EventLog, MicroBatch, Run, Task, make_model, unwrap
+from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, make_model, unwrap
 from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
-from calibrant.training.step import DivergedError
+
+# Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
+_MIXING = -2
 
 
 class Classification(Task):
@@ -58,7 +62,7 @@ class Classification(Task):
         """
         rows = list(range(min(2, len(run.pipeline), run.batches.size)))
         batch = run.pipeline.batch(rows).to(run.fabric.device)
-        inputs, target = inputs_and_target(run, batch)
+        inputs, target = _inputs_and_target(run, batch)
         needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
         if needed > memory:
             raise ValueError(
@@ -77,7 +81,7 @@ class Classification(Task):
 
     def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their samples, or by their labelled pixels."""
-        inputs, target = inputs_and_target(run, batch)
+        inputs, target = _inputs_and_target(run, batch)
         number, world = run.recipe.training.accumulate, run.fabric.world_size
         chunks = list(zip(inputs.chunk(number), target.chunk(number), batch.indices.chunk(number), strict=True))
         if target.dim() == 3:
@@ -151,6 +155,39 @@ class Classification(Task):
         }
         folder.write(MODEL_FACTS, facts)
         return numbers
+
+
+def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The inputs of the model, and its targets."""
+    recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
+    dtype = dtype_of(recipe)
+    if run.pipeline.dataset.kind != "image":
+        inputs = batch.inputs.to(dtype) if batch.inputs.is_floating_point() else batch.inputs
+        return inputs, batch.labels
+    inputs = normalised(batch.inputs, *recipe.data.normalisation, dtype)
+    if recipe.training.channels_last:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    adaptive = recipe.targets.name == "adaptive"
+    plain_target = run.mixing is batch.context is None and not adaptive
+    if plain_target and run.blanking is None:  # and no generator is needed
+        return inputs, batch.labels if batch.masks is None else batch.masks
+    random = sample_generator(recipe.seed, run.progress.step, _MIXING)
+    if run.blanking is not None:
+        inputs = run.blanking(inputs, random)
+    if batch.masks is not None:
+        return inputs, batch.masks
+    if plain_target:
+        return inputs, batch.labels
+    share = batch.objectness if adaptive and batch.objectness is not None else 1.0
+    settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
+    if run.mixing is None:
+        return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
+    mixed = run.mixing(inputs, random)
+    if adaptive and recipe.targets.object_aware_mixing and batch.boxes is not None:
+        target = mixed_adaptive_targets(mixed, batch.labels, batch.boxes, batch.views, classes, **settings)
+    else:
+        target = mixed.targets(adaptive_targets(batch.labels, share, classes, unknown="hard", **settings))
+    return mixed.images, target
 
 
 def _gather(rows: Tensor, world: int, total: int) -> Tensor:

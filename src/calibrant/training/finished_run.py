@@ -30,8 +30,7 @@ from calibrant.training.datasets import (
     read_split,
 )
 from calibrant.training.distributed import make_fabric
-from calibrant.training.forward import memory_errors
-from calibrant.training.prediction import predict_dataset
+from calibrant.training.prediction import memory_errors, predict_dataset
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import make_model
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
