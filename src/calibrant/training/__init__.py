@@ -1,7 +1,6 @@
 """Training by recipe, runs that resume after any interruption, and predictions of trained models."""
 
 from calibrant._imports import needs_torch
-from calibrant.training.averaging import predict_mean
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
@@ -13,6 +12,7 @@ from calibrant.training.finished_run import (
     load_model,
     open_run,
     predict_image,
+    predict_mean,
     predict_run,
 )
 from calibrant.training.loop import estimate, train
