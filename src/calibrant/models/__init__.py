@@ -10,7 +10,6 @@ from calibrant.models import classifiers
 from calibrant.models import dense
 from calibrant.models import text
 
-from calibrant.models.blocks import evaluation_mode
 from calibrant.models.detectors import build_detector, split_resnet
 from calibrant.models.factories import (
     TERMINATED,
@@ -22,7 +21,7 @@ from calibrant.models.factories import (
     one_line,
     require_trust,
 )
-from calibrant.models.registry import Architecture, build, describe, names, physical_memory
+from calibrant.models.registry import Architecture, build, describe, evaluation_mode, names, physical_memory
 from calibrant.models.weights import check_state_fits, read_state, strip_wrapper
 
 __all__ = ["Architecture", "build", "describe", "names"]

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from calibrant import _torchvision
 from calibrant._validation import check_choice, check_flag, check_rate, check_size
-from calibrant.models.blocks import Trunk, TrunkClassifier
 from calibrant.models.registry import register
+from calibrant.models.small import Trunk, TrunkClassifier
 
 _register = functools.partial(register, input_size=(3, 32, 32), num_classes=10)
 _EPSILON, _MOMENTUM = 1e-3, 0.01  # Keras' batch norm

@@ -27,33 +27,12 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant._validation import check_rate, check_size
-from calibrant.models.blocks import initialise
 from calibrant.models.registry import register
+from calibrant.models.small import initialise
 
 _register = functools.partial(register, input_size=(3, 224, 224), num_classes=1000)
 _TABLE = "torchvision's table of weights"
 _register_torchvision = functools.partial(_register, published_in=_TABLE, torchvision=True)
-
-
-def _resnet(name: str, num_classes: int, stem: str, in_channels: int, dropout: float) -> nn.Module:
-    _torchvision.ensure()
-    from torchvision import models
-
-    check_size("in_channels", in_channels)
-    model: Any = models.get_model(name, weights=None, num_classes=num_classes)
-    if stem != "imagenet":
-        model.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
-        model.maxpool = nn.Identity()
-        initialise(model.conv1)
-    elif in_channels != 3:
-        model.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
-        initialise(model.conv1)
-    if stem == "64":
-        model.avgpool = nn.AdaptiveAvgPool2d(2)
-        model.fc = nn.Linear(4 * model.fc.in_features, num_classes)
-    if check_rate("dropout", dropout):  # beside the pooling, which has no weights whose names would change
-        model.avgpool = nn.Sequential(model.avgpool, nn.Dropout(dropout))
-    return model
 
 
 def _register_resnet(depth: int, published: int, source: str) -> None:
@@ -70,34 +49,30 @@ def _register_resnet(depth: int, published: int, source: str) -> None:
     def build_resnet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
     ) -> nn.Module:
-        return _resnet(name, num_classes, stem, in_channels, dropout)
+        _torchvision.ensure()
+        from torchvision import models
+
+        check_size("in_channels", in_channels)
+        model: Any = models.get_model(name, weights=None, num_classes=num_classes)
+        if stem != "imagenet":
+            model.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
+            model.maxpool = nn.Identity()
+            initialise(model.conv1)
+        elif in_channels != 3:
+            model.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
+            initialise(model.conv1)
+        if stem == "64":
+            model.avgpool = nn.AdaptiveAvgPool2d(2)
+            model.fc = nn.Linear(4 * model.fc.in_features, num_classes)
+        if check_rate("dropout", dropout):  # beside the pooling, which has no weights whose names would change
+            model.avgpool = nn.Sequential(model.avgpool, nn.Dropout(dropout))
+        return model
 
 
 _register_resnet(18, 11_689_512, "He et al. 2016")
 _register_resnet(34, 21_797_672, "He et al. 2016; Mukhoti2020's and MbLS's code")
 _register_resnet(50, 25_557_032, "He et al. 2016; ALS, ACLS, MbLS and SC on ImageNet, CIFAR-10 and Tiny-ImageNet")
 _register_resnet(101, 44_549_160, "He et al. 2016; ALS, ACLS and MbLS")
-
-
-def _vgg16(num_classes: int, stem: str, batch_norm: bool, dropout: float, in_channels: int) -> nn.Module:
-    _torchvision.ensure()
-    from torchvision.models import vgg
-
-    layers = vgg.make_layers(vgg.cfgs["D"], batch_norm=batch_norm)
-    if check_size("in_channels", in_channels) != 3:
-        layers[0] = nn.Conv2d(in_channels, 64, 3, padding=1)
-    drop = check_rate("dropout", dropout)
-    if stem == "imagenet":
-        network: nn.Module = vgg.VGG(layers, num_classes=num_classes, dropout=drop)
-        return network
-    parts = OrderedDict[str, nn.Module](features=layers, avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
-    parts |= {"dropout": nn.Dropout(drop), "classifier": nn.Linear(512, num_classes)}
-    model = nn.Sequential(parts)
-    initialise(model)
-    for part in layers.modules():
-        if isinstance(part, nn.Conv2d) and part.bias is not None:
-            nn.init.zeros_(part.bias)
-    return model
 
 
 def _register_vgg(name: str, published: int, batch_norm: bool, words: str) -> None:
@@ -112,8 +87,25 @@ def _register_vgg(name: str, published: int, batch_norm: bool, words: str) -> No
     def build_vgg(
         num_classes: int, *, stem: str = "imagenet", dropout: float | None = None, in_channels: int = 3
     ) -> nn.Module:
+        _torchvision.ensure()
+        from torchvision.models import vgg
+
+        layers = vgg.make_layers(vgg.cfgs["D"], batch_norm=batch_norm)
+        if check_size("in_channels", in_channels) != 3:
+            layers[0] = nn.Conv2d(in_channels, 64, 3, padding=1)
         usual = 0.5 if stem == "imagenet" else 0.0
-        return _vgg16(num_classes, stem, batch_norm, usual if dropout is None else dropout, in_channels)
+        drop = check_rate("dropout", usual if dropout is None else dropout)
+        if stem == "imagenet":
+            network: nn.Module = vgg.VGG(layers, num_classes=num_classes, dropout=drop)
+            return network
+        parts = OrderedDict[str, nn.Module](features=layers, avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+        parts |= {"dropout": nn.Dropout(drop), "classifier": nn.Linear(512, num_classes)}
+        model = nn.Sequential(parts)
+        initialise(model)
+        for part in layers.modules():
+            if isinstance(part, nn.Conv2d) and part.bias is not None:
+                nn.init.zeros_(part.bias)
+        return model
 
 
 _register_vgg("vgg16", 138_357_544, False, "")
@@ -160,29 +152,25 @@ for _depth, _count in ((121, 7_978_856), (161, 28_681_000), (169, 14_149_480), (
     _register_densenet(_depth, _count)
 
 
-def _vit(width: int, heads: int, num_classes: int, image_size: int, dropout: float, in_channels: int) -> nn.Module:
-    _torchvision.ensure()
-    from torchvision.models import VisionTransformer
-
-    if check_size("image_size", image_size, 16) % 16:
-        raise ValueError(f"image_size must be a multiple of the patches' 16 pixels, got {image_size}")
-    model: Any = VisionTransformer(
-        image_size=image_size, patch_size=16, num_layers=12, num_heads=heads, hidden_dim=width, mlp_dim=4 * width,
-        dropout=check_rate("dropout", dropout), num_classes=num_classes,
-    )  # fmt: skip
-    if check_size("in_channels", in_channels) != 3:
-        model.conv_proj = nn.Conv2d(in_channels, width, 16, stride=16)
-        nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (in_channels * 16 * 16)))
-        nn.init.zeros_(model.conv_proj.bias)
-    return model
-
-
 def _register_vit(name: str, width: int, heads: int, summary: str, source: str, **facts: Any) -> None:
     summary = f"{summary}: 12 layers of {width}, {heads} heads; takes images of image_size only"
 
     @_register(name, summary=summary, source=f"Dosovitskiy et al. 2021{source}", **facts)
     def build_vit(num_classes: int, *, image_size: int = 224, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
-        return _vit(width, heads, num_classes, image_size, dropout, in_channels)
+        _torchvision.ensure()
+        from torchvision.models import VisionTransformer
+
+        if check_size("image_size", image_size, 16) % 16:
+            raise ValueError(f"image_size must be a multiple of the patches' 16 pixels, got {image_size}")
+        model: Any = VisionTransformer(
+            image_size=image_size, patch_size=16, num_layers=12, num_heads=heads, hidden_dim=width, mlp_dim=4 * width,
+            dropout=check_rate("dropout", dropout), num_classes=num_classes,
+        )  # fmt: skip
+        if check_size("in_channels", in_channels) != 3:
+            model.conv_proj = nn.Conv2d(in_channels, width, 16, stride=16)
+            nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (in_channels * 16 * 16)))
+            nn.init.zeros_(model.conv_proj.bias)
+        return model
 
 
 _MBLS = "; MbLS, appendix, Table 2 (its configuration names this size)"

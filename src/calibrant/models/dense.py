@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from calibrant import _torchvision
 from calibrant._validation import check_flag, check_integer, check_size
-from calibrant.models.blocks import Trunk, convolution, initialise
 from calibrant.models.registry import register
+from calibrant.models.small import Trunk, convolution, initialise
 from calibrant.models.weights import load
 
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.blocks import TrunkClassifier, evaluation_mode
+from calibrant.models.registry import evaluation_mode
+from calibrant.models.small import TrunkClassifier
 
 #: Channels of every level of a pyramid, and of the linear layers behind it.
 PYRAMID_WIDTH, HEAD_WIDTH = 256, 1024
