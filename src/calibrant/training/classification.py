@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised, read_glove, sample_generator
+from calibrant.data import Batch, Batches, Dataset, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
-from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
+from calibrant.training.datasets import Sets, evaluation_pipeline
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -49,10 +49,6 @@ class Classification(Task):
         if text is not None and text.vectors is not None and sets.vocabulary is not None:
             vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
         return make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
-
-    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
-        """Training data with the recipe's augmentation."""
-        return training_pipeline(recipe, train)
 
     def rehearse(self, run: Run) -> None:
         """Raise a ValueError unless the model takes the inputs, gives a logit for each class, and the loss takes both.

@@ -21,7 +21,7 @@ from calibrant._imports import need
 from calibrant.data import Batch, Batches, Dataset, Pipeline
 from calibrant.losses import Loss
 from calibrant.models import TIMM, build
-from calibrant.training.datasets import Sets
+from calibrant.training.datasets import Sets, training_pipeline
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import RunFolder
 
@@ -42,6 +42,9 @@ class MicroBatch(NamedTuple):
 class Task(ABC):
     """Model, batches, loss and evaluation of one kind of run; it has no state."""
 
+    #: Whether images may have different sizes: they are filled up to the largest of their batch.
+    filled_up = False
+
     def select(self, sets: Sets) -> Sets:
         """The samples of each set that are used; all by default."""
         return sets
@@ -53,10 +56,6 @@ class Task(ABC):
     @abstractmethod
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
         """The network, from the recipe's seed or weights."""
-
-    @abstractmethod
-    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
-        """Training data as batches."""
 
     @abstractmethod
     def rehearse(self, run: Run) -> None:
@@ -191,7 +190,8 @@ def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, task: Task, *, trust_co
     if recipe.training.precision.endswith("true"):
         # Fabric's wrappers do nothing then, which still takes 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
-    return Run(recipe, fabric, wrapped, loss, optimiser, task.pipeline(recipe, sets.train), batches, backward, task)
+    pipeline = training_pipeline(recipe, sets.train, filled_up=task.filled_up)
+    return Run(recipe, fabric, wrapped, loss, optimiser, pipeline, batches, backward, task)
 
 
 def make_model(
@@ -205,13 +205,8 @@ def make_model(
 ) -> nn.Module:
     """The network of a recipe, from its seed or its weights.
 
-    Args:
-        recipe: The recipe.
-        classes: Number of classes.
-        vocabulary_size: Number of words, for texts.
-        vectors: Initial word vectors.
-        trust_code: Whether a ``package.module:factory`` may be imported and called.
-        filled: It will be filled from a checkpoint: initial weights are neither read nor downloaded.
+    With ``filled`` it will be filled from a checkpoint: initial weights are neither read nor downloaded. ``vectors``
+    are initial word vectors, for texts.
     """
     if recipe.detection is not None:
         raise ValueError("this is a recipe for detection, not for a classifier: use calibrant detect")
