@@ -55,13 +55,10 @@ def save(path: Path, parts: Parts, state: Mapping[str, Any]) -> None:
 def load(
     path: Path, like: Parts | None = None, *, longest: int = 0
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The parts and the state of a checkpoint.
+    """The parts and the state of a checkpoint; all parts, unchecked, or those of ``like``.
 
-    Args:
-        path: The file.
-        like: The parts to read, with tensors of the expected shapes and types; if left out, all parts, unchecked. The
-            optimiser may lack whole parameters: it has no state for those without a gradient.
-        longest: The largest number of samples that a loss may have stored a number for.
+    Names, shapes and types must be those of ``like``. But the optimiser may lack whole parameters, as it has no state
+    for those without a gradient, and a loss may have stored a number for each of up to ``longest`` samples.
     """
     open_regular(path).close()
     try:
@@ -112,9 +109,10 @@ def _state(header: Mapping[str, str], names: list[str]) -> dict[str, Any]:
 
 
 def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], longest: int) -> None:
-    parameters = {_parameter(name) for name in slices}
+    parameters = {name.rpartition("/")[0] for name in slices}
     for name in expected:
-        if name not in slices and (not name.startswith(f"{OPTIMISER}/") or _parameter(name) in parameters):
+        is_optional = name.startswith(f"{OPTIMISER}/") and name.rpartition("/")[0] not in parameters
+        if name not in slices and not is_optional:
             raise ValueError(f"{name} is missing")
     for name, part in slices.items():
         if name not in expected:
@@ -123,11 +121,6 @@ def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], lon
         is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
         if dtype != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
             raise ValueError(f"{name} is {dtype} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
-
-
-def _parameter(name: str) -> str:
-    """The parameter that a tensor of the optimiser belongs to."""
-    return name.rpartition("/")[0]
 
 
 def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -199,10 +200,13 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
     """Zeros of the shape of the logits of a few inputs."""
     model, name = unwrap(run.model), run.recipe.model.name
     count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
-            shape = forward(_WithoutValues(model), without_values, name, is_first=True).shape
+            call = functools.partial(torch.func.functional_call, model, shapes)
+            shape = forward(call, without_values, name, is_first=True).shape
             shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
         except ValueError:
             if ":" not in name and "/" not in name:
@@ -210,17 +214,3 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
             with evaluation_mode(model):  # a model of other code may read values, which "meta" does not have
                 shape = forward(model, inputs, name, is_first=True).shape
     return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
-
-
-class _WithoutValues(nn.Module):
-    """A model whose tensors have shapes but no values."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
-        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
-
-    def forward(self, inputs: Tensor) -> object:
-        """As the model's own."""
-        return self._call(inputs)

@@ -106,10 +106,10 @@ def predict_mean(
         if reason := _difference(reference, member):
             raise ValueError(f"{folder} cannot be averaged with {folders[0]}: {reason}")
         total = np.logaddexp(total, _log_probabilities(member))
+    facts: dict[str, Any] = {"kind": reference.kind, "ignore_index": reference.ignore_index}
     return Predictions.from_logits(
         total - math.log(len(folders)), reference.labels, ids=reference.ids, objectness=reference.objectness,
-        groups=reference.groups or None, class_names=reference.class_names, kind=reference.kind,
-        ignore_index=reference.ignore_index,
+        groups=reference.groups or None, class_names=reference.class_names, **facts,
     )  # fmt: skip
 
 
@@ -294,12 +294,7 @@ def predict_image(
 ) -> ImagePrediction:
     """Predict one image of a set with the network of a run, interpolated to the size of its mask.
 
-    Args:
-        folder: The run folder.
-        image: Its id in the data set, or an ending of the id that is unique.
-        data: Folder of the data, if not the recipe's.
-        split: Name of the split; the recipe's test split if left out.
-        trust_code: As for `predict_run`.
+    ``image`` is its id in the data set, or an ending of the id that is unique; the others are as for `predict_run`.
     """
     run = open_run(folder, data=data, split=split, trust_code=trust_code)
     if run.dataset.masks is None:
@@ -335,14 +330,10 @@ class LastEpoch:
 
 
 def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
-    """Read the last checkpoint of a run, and predict its training samples.
+    """Read the last checkpoint of a run, and predict its training samples; ``data`` as for `predict_run`.
 
     Losses with a memory know samples by their positions in the training set. A model given as
     ``package.module:factory`` is refused.
-
-    Args:
-        folder: The run folder.
-        data: Folder of the data, if not the recipe's.
     """
     run_folder, recipe = _trusted_recipe(folder, trust_code=False)
     path = _existing_file(run_folder, LAST, "the loss's memory is in it")

@@ -44,7 +44,7 @@ _ADVICE = "The last good checkpoint is kept; a new run with a lower rate, or wit
 
 
 def _no_log(event: str, numbers: Mapping[str, Any]) -> None:
-    """Ignore the event."""
+    pass
 
 
 def train(

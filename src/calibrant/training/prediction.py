@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,8 @@ _Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 class DatasetTally:
     """Counts for the metrics of a set: a sketch of its confidences, and for masks the confusion matrix of its pixels.
 
-    Args:
-        dataset: The data set with the labels.
-        device: Device of the logits.
-        exclude: A class whose labelled pixels are left out of the sketch, and which is left out of the mean IoU.
-        shared: Add up the counts of several processes.
+    The labelled pixels of the class ``exclude`` are left out of the sketch, and the class is left out of the mean IoU.
+    ``shared`` adds up the counts of several processes.
     """
 
     def __init__(
@@ -250,14 +247,10 @@ def _draw_pixels(
         yield rows.cpu().numpy(), flat.numpy()[positions], (image << 32) + positions
 
 
-def forward(model: nn.Module, inputs: Tensor, name: str, *, is_first: bool) -> Tensor:
-    """The logits that a model gives for a batch.
+def forward(model: Callable[[Tensor], Any], inputs: Tensor, name: str, *, is_first: bool) -> Tensor:
+    """The logits that a model gives for a batch: as a tensor, or as "out" of torchvision's segmentation models.
 
-    Args:
-        model: Gives a tensor, or a dictionary as torchvision's segmentation models do.
-        inputs: As the model takes them.
-        name: Name of the model, for messages.
-        is_first: Whether this is the first call: an error then means that model and inputs do not fit.
+    An error of the first call means that the inputs do not fit the model, which ``name`` names in the message.
     """
     with memory_errors():
         try:
