@@ -155,7 +155,6 @@ class Classification(Task):
 
 
 def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The inputs of the model, and its targets."""
     recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
     dtype = dtype_of(recipe)
     if run.pipeline.dataset.kind != "image":

@@ -28,7 +28,7 @@ from calibrant.training.checkpoints import restore_run, save_run
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, load_sets
 from calibrant.training.distributed import end_together, make_fabric
-from calibrant.training.optimisers import climb_weights, set_rate
+from calibrant.training.optimisers import climb_weights
 from calibrant.training.prediction import memory_errors
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, prepare_run, unwrap
@@ -134,7 +134,6 @@ def _lock(
 
 
 def _train(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
-    """Train from the current step to the last."""
     progress = run.progress
     last_save = time.monotonic()
     with _delay_interrupts() as interrupts:
@@ -174,7 +173,8 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
     recipe, progress, fabric = run.recipe, run.progress, run.fabric
     epoch = progress.step / run.steps_per_epoch
     rate = recipe.optimiser.rate * recipe.schedule.factor(epoch, run.epochs, progress.step)
-    set_rate(run.optimiser, rate)
+    for group in run.optimiser.param_groups:
+        group["lr"] = rate * group["factor"]
     _seed_step(recipe.seed, progress.step, fabric.global_rank, fabric.device)
     with memory_errors():
         batch = batch.to(fabric.device, non_blocking=True)
