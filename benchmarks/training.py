@@ -41,9 +41,9 @@ from calibrant.models import build
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets
 from calibrant.training.distributed import make_fabric
+from calibrant.training.loop import step as train_step
 from calibrant.training.recipe import Recipe, check_recipe
 from calibrant.training.run import prepare_run
-from calibrant.training.step import step as train_step
 
 #: The most that the loop may take of the bare one, input included.
 LIMIT = 1.1

@@ -201,11 +201,12 @@ def _make_run(folder: Path) -> None:
 
 def _load_run(folder: Path) -> Any:
     """What --resume, predict and export read of a run folder; nothing is computed that a damage could prolong."""
+    from calibrant.training.checkpoints import restore_run
     from calibrant.training.classification import Classification
     from calibrant.training.datasets import load_sets
     from calibrant.training.distributed import make_fabric
     from calibrant.training.finished_run import load_model
-    from calibrant.training.run import prepare_run, restore_run
+    from calibrant.training.run import prepare_run
     from calibrant.training.run_folder import RunFolder
 
     run = RunFolder(folder)

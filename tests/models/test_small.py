@@ -1,12 +1,15 @@
-"""The small networks against versions written out."""
+"""Small networks against versions written out, blocks against their definition, ResNets for CIFAR against tables."""
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from calibrant import _torchvision
-from calibrant.models import build
+from calibrant.models import build, describe
+from calibrant.models.small import convolution
+from tests.helpers.networks import count, on_meta
 
 _torchvision.ensure()
 
@@ -38,3 +41,86 @@ def test_the_mlp_flattens_what_it_is_given():
     np.testing.assert_allclose(model(torch.from_numpy(x)).detach(), value @ parts[4].T + parts[5])
     with pytest.raises(ValueError, match=r"takes \[N, ...\] with 6 numbers per sample, got \[7, 5\]"):
         model(torch.zeros(7, 5))
+
+
+_torchvision.ensure()
+
+
+def test_the_shortcut_of_option_a_drops_pixels_and_adds_zeros():
+    block = build("resnet20").trunk.stages[1][0].eval()
+    nn.init.zeros_(block.bn2.weight)  # leaves the shortcut alone
+    x = torch.rand(2, 16, 6, 6)
+    expected = torch.zeros(2, 32, 3, 3)
+    expected[:, 8:24] = x[:, :, ::2, ::2]
+    torch.testing.assert_close(block(x), expected)
+    assert count(on_meta("resnet20", shortcut="project")) == 269_722 + 16 * 32 + 64 + 32 * 64 + 128
+
+
+@pytest.mark.parametrize("inputs", [2, 7, 8])
+def test_a_projection_is_a_strided_convolution(inputs):
+    """Values and gradients of torch's own, on channels-last images with an odd side, where torch's own may crash."""
+    torch.manual_seed(0)
+    projection = convolution(inputs, 5, 1, stride=2)
+    x = torch.randn(3, inputs, 6, 7, dtype=torch.float64).to(memory_format=torch.channels_last).requires_grad_()
+    projection = projection.double()
+    y = projection(x)
+    weight, plain = projection.weight.detach().clone().requires_grad_(), x.detach().contiguous().requires_grad_()
+    expected = torch.einsum("oi,nihw->nohw", weight[:, :, 0, 0], plain[:, :, ::2, ::2])
+    torch.testing.assert_close(y, expected)
+    slope = torch.randn_like(y)
+    y.backward(slope)
+    expected.backward(slope)
+    torch.testing.assert_close(x.grad, plain.grad)
+    torch.testing.assert_close(projection.weight.grad, weight.grad)
+
+
+@pytest.mark.parametrize(("name", "printed"), [("resnet20", "0.27M"), ("resnet56", "0.85M")])
+def test_resnets_for_cifar_have_the_size_of_he_2016_table_6(name, printed):
+    assert f"{count(on_meta(name)) / 1e6:.2f}M" == printed == f"{describe(name).published / 1e6:.2f}M"
+
+
+def keras_resnet_v2(n: int, classes: int) -> tuple[int, int]:
+    """Trainable and other parameters of Keras' example cifar10_resnet, summed by its rules."""
+
+    def layer(inputs, filters, kernel, norm_of):  # a convolution with bias, batch norm over norm_of channels
+        return kernel * kernel * inputs * filters + filters + 2 * norm_of, 2 * norm_of
+
+    parts = [layer(3, 16, 3, 16)]
+    channels, narrow = 16, 16
+    for stage in range(3):
+        wide = narrow * (4 if stage == 0 else 2)
+        for block in range(n):
+            parts.append(layer(channels, narrow, 1, 0 if (stage, block) == (0, 0) else channels))
+            parts += [layer(narrow, narrow, 3, narrow), layer(narrow, wide, 1, narrow)]
+            parts += [layer(channels, wide, 1, 0)] if block == 0 else []
+            channels = wide
+        narrow = wide
+    parts += [(2 * channels, 2 * channels), ((channels + 1) * classes, 0)]
+    return sum(a for a, _ in parts), sum(b for _, b in parts)
+
+
+@pytest.mark.parametrize(("name", "n"), [("resnet20v2", 2), ("resnet56v2", 6)])
+@pytest.mark.parametrize("classes", [10, 100])
+def test_resnets_v2_have_the_size_of_keras_example(name, n, classes):
+    model = on_meta(name, num_classes=classes)
+    trained, running = keras_resnet_v2(n, classes)
+    assert (count(model), count(model, running=True)) == (trained, trained + running)
+    depth = sum(isinstance(part, nn.Conv2d | nn.Linear) for part in model.modules()) - 3  # less the three projections
+    assert depth == 9 * n + 2
+    if (name, classes) == ("resnet56v2", 10):
+        assert trained + running == 1_673_738 == describe(name).published  # Keras' summary
+
+
+def test_a_new_preactivation_block_follows_keras_order():
+    model = build("resnet20v2").eval()
+    first, second = model.blocks[0], model.blocks[1]
+    x = torch.randn(2, 64, 5, 5)
+
+    def layer(x, conv, padding=0):  # a new batch norm has mean 0, variance 1, scale 1, shift 0
+        return F.conv2d((x / np.sqrt(1 + 1e-3)).clamp(min=0), conv.weight, conv.bias, padding=padding)
+
+    y = layer(layer(x, second.conv1), second.conv2, 1)
+    torch.testing.assert_close(second(x), x + layer(y, second.conv3))
+    x = torch.randn(2, 16, 5, 5)  # the network's first block takes what the first layer has activated
+    y = layer(layer(F.conv2d(x, first.conv1.weight), first.conv2, 1), first.conv3)
+    torch.testing.assert_close(first(x), F.conv2d(x, first.shortcut.weight) + y)

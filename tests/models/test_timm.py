@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant.models import build
-from calibrant.models.weights import head_of
+from calibrant.models.foreign import head_of
 
 _torchvision.ensure()
 import timm  # noqa: E402

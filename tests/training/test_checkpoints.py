@@ -9,11 +9,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant.training import checkpoints, load, train
+from calibrant.training.checkpoints import restore_run
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.optimisers import OptimiserSettings
-from calibrant.training.run import prepare_run, restore_run
+from calibrant.training.run import prepare_run
 from calibrant.training.run_folder import LAST, LOCK, RunFolder
 
 

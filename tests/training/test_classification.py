@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant.predictions import Predictions
-from calibrant.training import RunFolder, load, load_sets, make_fabric, prepare_run
+from calibrant.training import RunFolder, estimate, load, load_sets, make_fabric, prepare_run, train
 from calibrant.training.classification import Classification
 
 
@@ -28,3 +29,96 @@ def test_validation_is_that_of_the_predictions(runs):
     accuracy = (logits.argmax(1) == labels).mean()
     best = max(entry["val_accuracy"] for entry in folder.result()["history"])
     assert best == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model.input_size=[3, 9, 9]"], r"model 'mlp' does not take inputs of shape \[512, 3, 8, 8\] \(the mlp takes"),
+        (["data.channels=1"], r"does not take inputs of shape \[512, 1, 8, 8\]"),
+        (["data.steps=[{step='resize', size=9}]"], r"of shape \[512, 3, 9, 9\]"),
+        (["model={name='resnet18', in_channels=1, stem='32'}"], r"model 'resnet18' does not take inputs of shape"),
+        (["model={name='vit_s_16', image_size=32}"], "Wrong image height"),
+        (["model={name='gpcn'}"], "model 'gpcn' does not take inputs"),
+        (["model={name='fasterrcnn_resnet50_fpn'}"], "model 'fasterrcnn_resnet50_fpn' does not take inputs"),
+        (["model={name='deeplabv3plus_small'}"], r"takes labels \[2, 8, 8\] for logits \[2, 10, 8, 8\], got \[2\]"),
+        (["model={name='timm/test_vit', img_size=32}"], "model 'timm/test_vit' does not take inputs of shape"),
+        (["loss={name='ce', weight=[1.0, 2.0]}"], "has weights for 2 classes, the logits have 10"),
+        (["loss={name='crl'}", "mixing={name='mixup'}"], "takes class labels; soft targets have no meaning"),
+        (["data.text={}"], "data.text is for data sets of texts, and digits train is one of images"),
+        (["model={name='small_resnet'}", "training.batch_size=1"], "does not take inputs of shape .*1, 3, 8, 8"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_does_not_go_together_is_said_before_anything_is_written(overrides, words, recipe, tmp_path):
+    plan = load(recipe, overrides)
+    for attempt in (lambda: train(plan, tmp_path / "run"), lambda: estimate(plan)):
+        with pytest.raises(ValueError, match=words) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def own(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_net.py").write_text("import torch, sys\nfrom torch import nn\n" + text)
+    monkeypatch.delitem(__import__("sys").modules, "own_net", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return x.flatten(1)[:, :7]", r"gives \[2, 7\] for inputs of shape \[2, 3, 8, 8\]: logits of 10 classes"),
+        ("return x.flatten(1)[0, :10]", r"gives \[10\] for inputs"),
+        ("return {'logits': x}", "must give a tensor of logits, got NoneType"),
+        ("return None", "must give a tensor of logits, got NoneType"),
+        ("raise KeyError('weights')", r"does not take inputs of shape .* \('weights'\)"),
+        ("sys.exit(0)", "does not take inputs of shape"),
+        ("return x.view(3, 5)", "does not take inputs of shape .*shape"),
+    ],
+)
+def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
+    own(tmp_path, monkeypatch, f"class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(4, 5)\n"
+                               f"    def forward(self, x):\n        {body}\n")  # fmt: skip
+    plan = load(recipe, ["model={name='own_net:Net'}"])
+    with pytest.raises(ValueError, match=words):
+        train(plan, tmp_path / "run", trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
+    """Shapes alone cannot go through it; a few inputs do."""
+    own(tmp_path, monkeypatch, "class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(192, 10)\n"
+                               "    def forward(self, x):\n        assert float(x.max()) > 0\n"
+                               "        return super().forward(x.flatten(1))\n")  # fmt: skip
+    result = train(load(recipe, ["model={name='own_net:Net'}"]), tmp_path / "run", trust_code=True)
+    assert result["sets"]["test"]["accuracy"] > 0.2
+
+
+@pytest.mark.parametrize("model", ["{name='mlp', input_size=[3, 8, 8], hidden=[8]}", "{name='small_cnn'}"])
+def test_a_rehearsal_changes_nothing(model, recipe):
+    """Neither weights, nor running means, nor modes, nor random numbers."""
+    plan = load(recipe, [f"model={model}"])
+    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification())
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    modes = [module.training for module in run.model.modules()]
+    torch.manual_seed(5)
+    run.task.rehearse(run)
+    drawn = torch.rand(4)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(4))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
+    assert [module.training for module in run.model.modules()] == modes
+    assert not run.has_begun
+
+
+def test_a_batch_that_is_larger_than_the_memory(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.training.classification.physical_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"a batch of 512 inputs of shape \[3, 8, 8\] takes"):
+        train(load(recipe), tmp_path / "run")
+
+
+def test_a_diverged_dry_run_is_one_sentence(recipe, refused):
+    words = [word for setting in ("optimiser.rate=1e6", "data.std=[1e-34]") for word in ("--set", setting)]
+    assert "the loss is" in refused("train", recipe, "--dry-run", *words)

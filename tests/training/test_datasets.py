@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.data import Boxes, Dataset, ImageArray, read, single_object
+from calibrant.data import Boxes, Dataset, ImageArray, Rows, read, single_object
 from calibrant.training import predict_run, train
-from calibrant.training.datasets import align_classes, have_same_data, load_sets
+from calibrant.training.datasets import align_classes, have_same_data, index_of, load_sets
 from calibrant.training.recipe import check_recipe
 from tests.helpers.digit_runs import DIGITS, digits, folder_of_classes
 from tests.helpers.recipe_data import written
@@ -207,3 +207,20 @@ def test_recipes_read_alike_if_only_what_follows_the_reading_differs():
     assert not have_same_data(plan(), plan(options={"size": 16}))
     assert not have_same_data(plan(), plan(test="val"))
     assert not have_same_data(plan(resample=True), plan(seed=1, resample=True))
+
+
+def test_labels_of_the_parts_are_matched_by_name():
+    """A test file that lists its classes in another order has the same labels all the same."""
+    test = Dataset("t", "test", ("dog", "cat"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
+    assert align_classes(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
+    numbered = Dataset("t", "test", ("0", "1"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
+    assert align_classes(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
+    with pytest.raises(ValueError, match="the class '0' is not one of the 2 trained classes"):
+        align_classes(numbered, ("1", "2"), by_position=False)
+
+
+def test_ids_are_found_by_their_ends():
+    ids = ("test/a/01.png", "test/b/01.png", "test/b/02.png")
+    assert [index_of(ids, name, "d") for name in ("test/b/01.png", "b/01.png", "02", "2.png")] == [1, 1, 2, 2]
+    with pytest.raises(ValueError, match=r"d: 2 images end with '01': test/a/01\.png and test/b/01\.png|2 images end"):
+        index_of(ids, "01", "d")

@@ -1,14 +1,18 @@
 """The network of a finished run predicts as the run did, also one image, and is exported."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from calibrant import Policy, Predictions
+from calibrant.cli import main
 from calibrant.data import read
 from calibrant.export import export_onnx
-from calibrant.training import last_epoch, load_model, predict_image, predict_run, train
-from calibrant.training.finished_run import example_inputs, index_of
+from calibrant.training import last_epoch, load_model, predict_image, predict_mean, predict_run, train
+from calibrant.training.finished_run import DropoutPasses, dropout_layers, example_inputs
 from calibrant.training.recipe import check_recipe, replace_settings
 from tests.helpers.digit_runs import DIGITS
 from tests.helpers.mask_runs import PLAIN, trained_runs
@@ -56,13 +60,6 @@ def test_the_image_is_the_one_that_was_asked_for(tmp_path):
     assert np.asarray(seen.predictions.logits)[0] == pytest.approx(np.asarray(whole.logits)[7], abs=1e-5)
     with pytest.raises(ValueError, match=r"no image 'test-0-900000'"):
         predict_image(run, "test-0-900000")
-
-
-def test_ids_are_found_by_their_ends():
-    ids = ("test/a/01.png", "test/b/01.png", "test/b/02.png")
-    assert [index_of(ids, name, "d") for name in ("test/b/01.png", "b/01.png", "02", "2.png")] == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match=r"d: 2 images end with '01': test/a/01\.png and test/b/01\.png|2 images end"):
-        index_of(ids, "01", "d")
 
 
 def test_maps_are_for_masks(tmp_path):
@@ -133,3 +130,92 @@ def test_a_memory_of_another_loss_is_refused(run, tmp_path):
     (folder / "recipe.json").write_text(other.model_dump_json())
     with pytest.raises(ValueError, match="not a checkpoint of this run"):
         last_epoch(folder)
+
+
+def softmax(logits):
+    exps = np.exp(logits - logits.max(1, keepdims=True))
+    return exps / exps.sum(1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    """Two runs of a network with dropout, and one of a network without."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, seed, dropout in (("a", 0, 0.4), ("b", 1, 0.4), ("plain", 0, 0.0)):
+        model = DIGITS["model"] | ({"dropout": dropout} if dropout else {})
+        recipe = DIGITS | {"seed": seed, "model": model, "training": {"batch_size": 128, "epochs": 1}}
+        train(check_recipe(recipe, name), folder / name)
+    return folder
+
+
+def test_an_ensemble_is_the_mean_of_the_probabilities(averaged):
+    members = [np.asarray(predict_run(averaged / name).logits, np.float64) for name in ("a", "b", "plain")]
+    mean = predict_mean([averaged / "a", averaged / "b", averaged / "plain"])
+    expected = sum(softmax(logits) for logits in members) / 3
+    np.testing.assert_allclose(softmax(np.asarray(mean.logits)), expected, rtol=1e-5)
+    own = Predictions.open(averaged / "a" / "test.npz")
+    assert np.array_equal(np.asarray(mean.labels), np.asarray(own.labels))
+    assert mean.class_names == own.class_names
+
+
+def test_passes_are_seeded_and_differ_by_seed(averaged):
+    first, again, other = (
+        np.asarray(predict_mean([averaged / "a"], dropout_passes=3, seed=seed).logits) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    plain = np.asarray(predict_run(averaged / "a").logits)
+    assert not np.allclose(softmax(first), softmax(plain), atol=1e-3)
+
+
+def test_many_passes_come_near_the_mean_over_all_masks():
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 3)
+    inputs = torch.randn(2, 4)
+    expected = torch.zeros(2, 3)
+    for mask in itertools.product([0.0, 2.0], repeat=4):  # each of 16 with the same probability
+        expected += linear(inputs * torch.tensor(mask)).softmax(1).detach() / 16
+    passes = DropoutPasses(nn.Sequential(nn.Dropout(0.5), linear), 4000, seed=0).eval()
+    with torch.inference_mode():
+        mean = passes(inputs).exp()
+    assert torch.allclose(mean.float(), expected, atol=0.02)  # five standard errors
+    assert not any(layer.training for layer in dropout_layers(passes))
+
+
+def test_the_stream_of_random_numbers_is_its_own():
+    passes = DropoutPasses(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)), 2).eval()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    passes(torch.ones(1, 4))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_what_cannot_be_averaged_is_refused(averaged, tmp_path):
+    with pytest.raises(ValueError, match="need a network with dropout"):
+        predict_mean([averaged / "plain"], dropout_passes=2)
+    with pytest.raises(ValueError, match="at least one run"):
+        predict_mean([])
+    other = DIGITS | {"data": DIGITS["data"] | {"test_share": 0.2}, "training": {"batch_size": 512, "epochs": 1}}
+    train(check_recipe(other, "other"), tmp_path / "other")
+    with pytest.raises(ValueError, match="cannot be averaged with"):
+        predict_mean([averaged / "a", tmp_path / "other"])
+
+
+def test_the_command_averages(averaged, tmp_path, capsys):
+    for words, expected in (
+        ([averaged / "a", averaged / "b"], predict_mean([averaged / "a", averaged / "b"])),
+        (
+            [averaged / "a", "--dropout-passes", 2, "--seed", 3],
+            predict_mean([averaged / "a"], dropout_passes=2, seed=3),
+        ),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["predict", *map(str, words), "-o", str(tmp_path / "mean.npz"), "--quiet"])
+        assert stop.value.code == 0
+        written = np.asarray(Predictions.open(tmp_path / "mean.npz").logits)
+        np.testing.assert_allclose(written, np.asarray(expected.logits), rtol=1e-6)
+    with pytest.raises(SystemExit) as stop:
+        main(["predict", str(averaged / "plain"), "--dropout-passes", "2", "-o", str(tmp_path / "x.npz")])
+    assert stop.value.code == 2
+    assert "model.dropout=0.1" in capsys.readouterr().err

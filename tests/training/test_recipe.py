@@ -224,3 +224,12 @@ def test_a_loss_of_a_recipe_is_the_registrys():
     assert make_loss("ce", {"weight": [1, 2.5]}).weight.tolist() == [1.0, 2.5]
     assert make_loss("ce", {}, 255).ignore_index == 255
     assert [type(step).__name__ for step in make_steps([{"step": "resize", "size": [8, 9]}])] == ["Resize"]
+
+
+def test_recipes_from_before_these_settings_keep_their_keys():
+    data = {"layout": "camvid"}
+    plain = {"data": data, "model": {"name": "deeplabv3plus_small"}}
+    key = check_recipe(plain, "old").key
+    assert check_recipe(plain | {"data": data | {"interpolate": True}}, "same").key == key
+    assert check_recipe(plain | {"data": data | {"interpolate": False}}, "coarse").key != key
+    assert check_recipe(plain | {"data": data | {"exclude": "Sky"}}, "without sky").key != key

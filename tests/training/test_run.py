@@ -69,7 +69,7 @@ def test_mixing_is_refused_where_it_would_do_nothing(name, tmp_path):
 
 
 def test_a_task_says_everything_that_the_loop_asks():
-    asked = {"check", "evaluate", "loss", "model", "parts", "pipeline", "rehearse", "remember", "terms", "validate"}
+    asked = {"check", "evaluate", "loss", "model", "parts", "rehearse", "remember", "terms", "validate"}
     assert Task.__abstractmethods__ == asked
     with pytest.raises(TypeError):
         Task()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.models.factories import UntrustedCodeError
+from calibrant.models.foreign import UntrustedCodeError
 from calibrant.training import estimate, load, load_model, predict_run, train
 from calibrant.training.run_folder import RunFolder
 from tests.training.conftest import RECIPE, state_of

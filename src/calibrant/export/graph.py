@@ -8,6 +8,7 @@ means is documented in `calibrant.posthoc.Ops`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +37,19 @@ _DESCRIPTIONS = {
 }
 
 
+def _draws(kind: str) -> Callable[..., str]:
+    """An operation that is one node of this kind."""
+
+    def draw_node(ops: OnnxOps, *values: str) -> str:
+        return ops.node(kind, *values)
+
+    return draw_node
+
+
 class OnnxOps:
     """`Ops` whose values are names of tensors; nodes and constants gather here, in the order they are needed.
 
     What is asked for twice is drawn once.
-
-    Args:
-        opset: of the graph; the axes of a reduction became an input in opset 18.
-        num_classes: C.
     """
 
     def __init__(self, opset: int, num_classes: int) -> None:
@@ -90,38 +96,9 @@ class OnnxOps:
     def constant(self, values: npt.ArrayLike) -> str:
         return self.store(np.asarray(values, dtype=np.float64))
 
-    def add(self, a: str, b: str) -> str:
-        return self.node("Add", a, b)
-
-    def sub(self, a: str, b: str) -> str:
-        return self.node("Sub", a, b)
-
-    def mul(self, a: str, b: str) -> str:
-        return self.node("Mul", a, b)
-
-    def div(self, a: str, b: str) -> str:
-        return self.node("Div", a, b)
-
-    def power(self, a: str, b: str) -> str:
-        return self.node("Pow", a, b)
-
-    def maximum(self, a: str, b: str) -> str:
-        return self.node("Max", a, b)
-
-    def absolute(self, a: str) -> str:
-        return self.node("Abs", a)
-
-    def exp(self, a: str) -> str:
-        return self.node("Exp", a)
-
-    def log(self, a: str) -> str:
-        return self.node("Log", a)
-
-    def where(self, condition: str, a: str, b: str) -> str:
-        return self.node("Where", condition, a, b)
-
-    def greater_equal(self, a: str, b: str) -> str:
-        return self.node("GreaterOrEqual", a, b)
+    add, sub, mul, div = _draws("Add"), _draws("Sub"), _draws("Mul"), _draws("Div")
+    power, maximum, greater_equal = _draws("Pow"), _draws("Max"), _draws("GreaterOrEqual")
+    absolute, exp, log, where = _draws("Abs"), _draws("Exp"), _draws("Log"), _draws("Where")
 
     def largest(self, a: str) -> str:
         return self._reduce("ReduceMax", a, since=18)
@@ -239,11 +216,11 @@ def interface(policy: Policy, source: LogitsModel, rank: int) -> tuple[tuple[Ten
     dims = source.logits.dims or (None,) * rank
     batch = dims[0] if dims[0] is not None else "N"
     flat, full = (batch, *dims[2:]), (batch, policy.num_classes, *dims[2:])
-    outputs = (("label", "INT64", flat), ("confidence", "FLOAT", flat), ("accept", "BOOL", flat))
+    kinds = (("INT64", flat), ("FLOAT", flat), ("BOOL", flat), ("FLOAT", full))
+    outputs = (TensorInfo(name, *kind) for name, kind in zip(OUTPUTS, kinds, strict=True))
     group = () if policy.group_names is None else (TensorInfo(GROUP, "INT64", (batch,)),)
-    probabilities = TensorInfo("probabilities", "FLOAT", full)
     sets = () if policy.sets is None else (TensorInfo(SET, "BOOL", full),)
-    return (*source.inputs, *group), (*(TensorInfo(*output) for output in outputs), probabilities, *sets)
+    return (*source.inputs, *group), (*outputs, *sets)
 
 
 def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
@@ -254,13 +231,9 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
     from calibrant import __version__
 
     names = frozenset(value.name for value in source.inputs)
-    needed = {
-        *OUTPUTS,
-        *([GROUP] if policy.group_names is not None else []),
-        *([SET] if policy.sets is not None else []),
-    }
-    reserved = names & needed
-    if reserved:
+    inputs, outputs = interface(policy, source, rank)
+    added = inputs[len(source.inputs) :]
+    if reserved := names & {value.name for value in (*added, *outputs)}:
         raise ValueError(f"the model has an input {min(reserved)!r}, a name that the graph needs: rename the input")
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
@@ -270,8 +243,7 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
     model.graph.node.extend(ops.nodes)
     model.graph.initializer.extend(ops.constants)
     del model.graph.output[:]
-    inputs, outputs = interface(policy, source, rank)
-    for values, side in ((inputs[len(source.inputs) :], model.graph.input), (outputs, model.graph.output)):
+    for values, side in ((added, model.graph.input), (outputs, model.graph.output)):
         for value in values:
             kind = onnx.TensorProto.DataType.Value(str(value.kind))
             side.append(helper.make_tensor_value_info(value.name, kind, value.dims, _DESCRIPTIONS[value.name]))

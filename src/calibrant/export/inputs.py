@@ -254,7 +254,6 @@ def _arrays(data: bytes) -> dict[str, Array]:
 
 
 def _array(data: bytes, name: str) -> Array:
-    """One array out of the bytes of a ``.npy`` file."""
     file = io.BytesIO(data)
     if not data.startswith(MAGIC):
         raise ValueError(f"{name} is not a NumPy array")

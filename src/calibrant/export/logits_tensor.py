@@ -142,7 +142,6 @@ def _names_read(node: NodeProto) -> set[str]:
 
 
 def _tensor_info(value: Any) -> TensorInfo:
-    """Name, type and dimensions of a ValueInfoProto."""
     import onnx
 
     kind_name = value.type.WhichOneof("value")

@@ -27,19 +27,12 @@ ROUNDING = 1e-12  # of float64 formulas that sum in another order
 
 @dataclass(frozen=True)
 class CheckBatch:
-    """What goes into a batch, and what becomes of it before the policy.
+    """What goes into a batch, and what becomes of it before the policy."""
 
-    Attributes:
-        feeds: the inputs by name.
-        group: ``[N]``, if the policy has groups.
-        logits: what onnxruntime makes of the inputs.
-        reference: the logits whose answers the graph must give: PyTorch's, if the model is PyTorch's.
-    """
-
-    feeds: Feeds
-    group: Array | None
-    logits: Array
-    reference: Any
+    feeds: Feeds  # the inputs by name
+    group: Array | None  # [N], if the policy has groups
+    logits: Array  # what onnxruntime makes of the inputs
+    reference: Any  # the logits whose answers the graph must give: PyTorch's, if the model is PyTorch's
 
 
 def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> Verification:
@@ -50,13 +43,12 @@ def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> 
     def logits_runner() -> Runner:
         return make_runner(add_logits_output(model), "the extended graph")
 
+    def graph_logits(feeds: Feeds) -> Array:
+        return logits_runner()(feeds)[-1]
+
     for batch in batches:
         feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
-
-        def own_logits(feeds: Feeds = feeds) -> Array:
-            return logits_runner()(feeds)[-1]
-
-        verification.add(run(feeds), batch.reference, batch.group, own_logits)
+        verification.add(run(feeds), batch.reference, batch.group, functools.partial(graph_logits, feeds))
     verification.check()
     return verification
 
@@ -101,12 +93,8 @@ def _gap(a: Array, b: Array) -> Doubles:
 class Verification:
     """Batches of a graph's answers against the policy's own, added up.
 
-    Attributes:
-        rows: how many were compared.
-        accepted: how many of them the graph accepted.
-        undecided: how many differ by no more than rounding explains.
-        blur: the largest difference of probabilities in these.
-        difference: that in the others.
+    Undecided rows differ by no more than rounding explains: their probabilities by up to ``blur``, those of the others
+    by up to ``difference``.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -115,13 +103,9 @@ class Verification:
         self.difference, self.blur, self.first_error = 0.0, 0.0, ""
 
     def add(self, graph: Sequence[Array], logits: Any, group: Array | None, graph_logits: Callable[[], Array]) -> None:
-        """Compare a batch.
+        """Compare the graph's answers to a batch with the policy's to its logits, which are of any framework.
 
-        Args:
-            graph: the graph's answers.
-            logits: those that the policy answers, of any framework.
-            group: ``[N]``, if the policy has groups.
-            graph_logits: gives the graph's own logits in float64, which may differ by rounding.
+        ``graph_logits`` gives the graph's own logits in float64, which may differ by rounding.
         """
         reference = as_numpy("logits", logits)[0]
         answers, expected = AnswerRows.of_graph(graph), self._answer(reference, group)

@@ -5,24 +5,23 @@ from calibrant._imports import needs_torch
 # isort: split
 # Importing these registers their networks, in the order of the docs.
 from calibrant.models import small  # noqa: I001
-from calibrant.models import cifar
 from calibrant.models import classifiers
-from calibrant.models import dense
-from calibrant.models import text
+from calibrant.models import other_tasks
 
-from calibrant.models.blocks import evaluation_mode
 from calibrant.models.detectors import build_detector, split_resnet
-from calibrant.models.factories import (
+from calibrant.models.foreign import (
     TERMINATED,
     TIMM,
     call_factory,
+    check_state_fits,
     find_factory,
-    other_framework,
     foreign_code,
     one_line,
+    other_framework,
+    read_state,
     require_trust,
+    strip_wrapper,
 )
-from calibrant.models.registry import Architecture, build, describe, names, physical_memory
-from calibrant.models.weights import check_state_fits, read_state, strip_wrapper
+from calibrant.models.registry import Architecture, build, describe, evaluation_mode, names, physical_memory
 
 __all__ = ["Architecture", "build", "describe", "names"]

@@ -19,21 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.blocks import TrunkClassifier, evaluation_mode
+from calibrant.models.registry import evaluation_mode
+from calibrant.models.small import TrunkClassifier
 
 #: Channels of every level of a pyramid, and of the linear layers behind it.
 PYRAMID_WIDTH, HEAD_WIDTH = 256, 1024
 
 
 def split_resnet(network: nn.Module, name: str) -> tuple[nn.Module, list[nn.Module]]:
-    """The first layers of a ResNet, and its stages.
-
-    Args:
-        network: a classifier.
-        name: its name, for the message.
-
-    Raises:
-        ValueError: it is not a ResNet.
+    """The first layers of a ResNet, and its stages; a ValueError if the classifier of this name is not a ResNet.
 
     Example:
         >>> from calibrant.models import build
@@ -138,7 +132,13 @@ def build_detector(
     from torchvision.models.detection.rpn import AnchorGenerator
     from torchvision.ops import MultiScaleRoIAlign
 
-    _check_counts(len(stages), pyramid, anchors, frozen_stages)
+    if pyramid and len(anchors) != len(stages) + 1:
+        raise ValueError(
+            f"a pyramid over {len(stages)} stages takes {len(stages) + 1} sizes of anchors, one for each of its "
+            f"levels, got {len(anchors)}"
+        )
+    if frozen_stages > len(stages):
+        raise ValueError(f"the backbone has {len(stages)} stages, and {frozen_stages} of them cannot be frozen")
     widths = _widths(stem, stages)
     for part in [stem, *stages[:frozen_stages]] if frozen_stages else []:
         part.requires_grad_(requires_grad=False)
@@ -176,18 +176,7 @@ def build_detector(
 
 
 def _keep_size(image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
-    """Leave images at their size."""
     return image, target
-
-
-def _check_counts(stages: int, pyramid: bool, anchors: Sequence[int], frozen_stages: int) -> None:
-    if pyramid and len(anchors) != stages + 1:
-        raise ValueError(
-            f"a pyramid over {stages} stages takes {stages + 1} sizes of anchors, one for each of its levels, got "
-            f"{len(anchors)}"
-        )
-    if frozen_stages > stages:
-        raise ValueError(f"the backbone has {stages} stages, and {frozen_stages} of them cannot be frozen")
 
 
 def _widths(stem: nn.Module, stages: Sequence[nn.Module]) -> list[int]:

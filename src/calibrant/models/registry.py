@@ -18,8 +18,7 @@ from torch import nn
 from calibrant import _torchvision
 from calibrant._imports import need
 from calibrant._validation import LARGEST_SEED, check_choice, check_integer, check_size, did_you_mean
-from calibrant.models.factories import TIMM, call_factory, find_factory, one_line, require_trust
-from calibrant.models.weights import HEADS, TORCHVISION, load, refuse_pickles
+from calibrant.models import foreign
 
 _BYTES = 2 * 4  # a weight and its gradient
 
@@ -156,13 +155,13 @@ def build(
     """
     if not isinstance(name, str):
         raise ValueError(f"a model is asked for by its name, got {type(name).__name__}")
-    check_choice("head", head, HEADS)
+    check_choice("head", head, foreign.HEADS)
     if num_classes is not None:
         check_size("num_classes", num_classes, 2)
     if seed is not None:
         check_integer("seed", seed, 0, LARGEST_SEED)
-    require_trust(name, options, trust_code)
-    is_registered = not name.startswith(TIMM) and ":" not in name
+    foreign.require_trust(name, options, trust_code)
+    is_registered = not name.startswith(foreign.TIMM) and ":" not in name
     if stem is not None and not is_registered:
         raise ValueError(f"model {name!r}: stems are for the networks of names(), got stem={stem!r}")
     with _seeded(seed):
@@ -171,9 +170,11 @@ def build(
         else:
             if num_classes is not None:
                 options = {"num_classes": num_classes} | options
-            model = (_build_timm if name.startswith(TIMM) else _build_from_factory)(name, options)
+            model = (_build_timm if name.startswith(foreign.TIMM) else _build_from_factory)(name, options)
     if weights is not None:
-        load(model, weights, head=head, torchvision=name if is_registered and describe(name).torchvision else None)
+        foreign.load_weights(
+            model, weights, head=head, torchvision=name if is_registered and describe(name).torchvision else None
+        )
     return model
 
 
@@ -199,7 +200,7 @@ def _build_registered(
     stems = {}
     if about.stems:
         stems["stem"] = check_choice(f"stem of {name!r}", about.stems[0] if stem is None else stem, about.stems)
-        is_download = isinstance(weights, str) and weights.startswith(TORCHVISION)
+        is_download = isinstance(weights, str) and weights.startswith(foreign.TORCHVISION)
         if is_download and stems["stem"] != "imagenet":
             raise ValueError(f"torchvision's weights are for stem='imagenet', got stem={stem!r} with {weights!r}")
     elif stem is not None:
@@ -219,23 +220,23 @@ def _build_timm(name: str, options: dict[str, Any]) -> nn.Module:
         _torchvision.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
     except Exception as error:  # a torchvision that does not fit this torch raises any kind of error
-        raise ValueError(f"model {name!r} needs timm, which cannot be imported ({one_line(error)})") from None
-    model_name = name.removeprefix(TIMM)
+        raise ValueError(f"model {name!r} needs timm, which cannot be imported ({foreign.one_line(error)})") from None
+    model_name = name.removeprefix(foreign.TIMM)
     if not timm.is_model(model_name.split(".")[0]):  # what follows a dot names weights
         raise ValueError(f"timm has no model {model_name!r}{did_you_mean(model_name, timm.list_models())}")
     keywords = {"model_name": model_name} | options
     check_memory(name, lambda: timm.create_model(**keywords | {"pretrained": False, "checkpoint_path": None}))
-    with refuse_pickles():
-        return call_factory(name, timm.create_model, keywords)
+    with foreign.refuse_pickles():
+        return foreign.call_factory(name, timm.create_model, keywords)
 
 
 def _build_from_factory(name: str, options: dict[str, Any]) -> nn.Module:
-    factory = find_factory(name)
+    factory = foreign.find_factory(name)
     if isinstance(factory, nn.Module):
         if options:
             raise ValueError(f"model {name!r} is a module already and takes no options, got {', '.join(options)}")
         return factory
-    return call_factory(name, factory, options)
+    return foreign.call_factory(name, factory, options)
 
 
 def check_memory(name: str, make: Callable[[], nn.Module]) -> None:
@@ -262,3 +263,15 @@ def check_memory(name: str, make: Callable[[], nn.Module]) -> None:
 def physical_memory() -> int:
     """Bytes of memory that this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode; afterwards every module has its own mode again."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,7 +1,6 @@
 """Training by recipe, runs that resume after any interruption, and predictions of trained models."""
 
 from calibrant._imports import needs_torch
-from calibrant.training.averaging import predict_mean
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
@@ -13,16 +12,16 @@ from calibrant.training.finished_run import (
     load_model,
     open_run,
     predict_image,
+    predict_mean,
     predict_run,
 )
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replace_settings
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
-from calibrant.training.run import EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
+from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
 from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment
 from calibrant.training.settings import REPAIRS, TUNED_FOR, MethodSettings, ModelSettings, Repair, Resources, SetName
-from calibrant.training.step import DivergedError
 
 __all__ = [
     "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_mean", "predict_run", "train",

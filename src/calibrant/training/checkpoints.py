@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from calibrant._files import json_value, open_regular, written_aside
+from calibrant._files import json_value, nulls_as_nan, open_regular, written_aside
+from calibrant.metrics import describe
 from calibrant.models import one_line
+from calibrant.training.recipe import Recipe
 from calibrant.training.records import State, check_record, parse_values
+from calibrant.training.run import Run, RunProgress, unwrap
+from calibrant.training.run_folder import BEST, LAST, RunFolder
 
 FORMAT = "calibrant-checkpoint"
 VERSION = 1
@@ -51,13 +55,10 @@ def save(path: Path, parts: Parts, state: Mapping[str, Any]) -> None:
 def load(
     path: Path, like: Parts | None = None, *, longest: int = 0
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The parts and the state of a checkpoint.
+    """The parts and the state of a checkpoint; all parts, unchecked, or those of ``like``.
 
-    Args:
-        path: The file.
-        like: The parts to read, with tensors of the expected shapes and types; if left out, all parts, unchecked. The
-            optimiser may lack whole parameters: it has no state for those without a gradient.
-        longest: The largest number of samples that a loss may have stored a number for.
+    Names, shapes and types must be those of ``like``. But the optimiser may lack whole parameters, as it has no state
+    for those without a gradient, and a loss may have stored a number for each of up to ``longest`` samples.
     """
     open_regular(path).close()
     try:
@@ -108,9 +109,10 @@ def _state(header: Mapping[str, str], names: list[str]) -> dict[str, Any]:
 
 
 def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], longest: int) -> None:
-    parameters = {_parameter(name) for name in slices}
+    parameters = {name.rpartition("/")[0] for name in slices}
     for name in expected:
-        if name not in slices and (not name.startswith(f"{OPTIMISER}/") or _parameter(name) in parameters):
+        is_optional = name.startswith(f"{OPTIMISER}/") and name.rpartition("/")[0] not in parameters
+        if name not in slices and not is_optional:
             raise ValueError(f"{name} is missing")
     for name, part in slices.items():
         if name not in expected:
@@ -119,11 +121,6 @@ def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], lon
         is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
         if dtype != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
             raise ValueError(f"{name} is {dtype} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
-
-
-def _parameter(name: str) -> str:
-    """The parameter that a tensor of the optimiser belongs to."""
-    return name.rpartition("/")[0]
 
 
 def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:
@@ -168,3 +165,75 @@ def restore_network(model: nn.Module, path: Path) -> None:
     """Fill a model from a checkpoint."""
     parts, _ = load(path, {NETWORK: model.state_dict()})
     restore_module(model, parts[NETWORK], path)
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write a checkpoint; only the first process does."""
+    if run.fabric.global_rank == 0:
+        parts = {
+            NETWORK: unwrap(run.model).state_dict(),
+            OPTIMISER: optimiser_tensors(run.optimiser),
+            LOSS: run.loss.state_dict(),
+        }
+        scaler = {} if run.scaler is None else {"scaler": run.scaler.state_dict()}
+        save(path, parts, vars(run.progress) | scaler)
+
+
+def restore_run(run: Run, folder: RunFolder) -> None:
+    """Continue a run from its last checkpoint, if there is one.
+
+    Call it after the set-up: tensors are restored to the precision and device of the run.
+    """
+    path = folder / LAST
+    if not path.exists():
+        return
+    like = {
+        NETWORK: unwrap(run.model).state_dict(),
+        OPTIMISER: optimiser_like(run.optimiser),
+        LOSS: run.loss.state_dict(),
+    }
+    parts, plain = load(path, like, longest=len(run.pipeline))
+    state = read_state(plain, path)
+    if problem := _state_problem(run, state, parts[OPTIMISER]):
+        raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
+    if run.recipe.training.keep == "best" and state.best is not None:  # now, not when it is needed at the end
+        if not (folder / BEST).exists():
+            raise ValueError(f"{folder / BEST} is missing, the best model so far: the run cannot be resumed")
+        load(folder / BEST, {NETWORK: like[NETWORK]})
+    restore_module(unwrap(run.model), parts[NETWORK], path)
+    restore_optimiser(run.optimiser, parts[OPTIMISER])
+    restore_module(run.loss, parts[LOSS], path)
+    if run.scaler is not None:
+        run.scaler.load_state_dict(state.scaler)
+    run.progress = RunProgress(state.epoch, state.batch, state.step, state.best, nulls_as_nan(state.history))
+
+
+def _state_problem(run: Run, state: State, memory: Mapping[str, Tensor]) -> str:
+    """How the numbers of a checkpoint contradict each other or the run's length; empty if they do not."""
+    per_epoch = run.steps_per_epoch
+    # Whether a last batch that is not full counts depends on the number of processes.
+    slack = 0 if run.batches.drop_last else state.epoch
+    adds_up = abs(state.epoch * per_epoch + state.batch - state.step) <= slack
+    counts = [float(tensor) for name, tensor in memory.items() if name.endswith("/step")]
+    if not 0 < state.step <= run.steps:
+        return f"step {state.step} is not within the run's {run.steps}"
+    if state.batch > per_epoch or not (adds_up or (state.step == run.steps and state.batch == 0)):
+        return f"epoch {state.epoch} and batch {state.batch} do not lead to step {state.step}"
+    if [entry["epoch"] for entry in state.history] != list(range(1, state.epoch + 1)):
+        return f"its history does not have all {state.epoch} epochs"
+    if run.recipe.training.keep == "best" and state.best != _best(run.recipe, state.history):
+        return "its best value is not in its history"
+    if any(not 0 < count <= state.step for count in counts):
+        return "the optimiser's step count differs"
+    if not memory and optimiser_like(run.optimiser):
+        return "the optimiser's state is missing"
+    if set(state.scaler or ()) != set({} if run.scaler is None else run.scaler.state_dict()):
+        return "the state of the gradient scaler is missing, or not expected"
+    return ""
+
+
+def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
+    """The best value so far of the metric that chooses the model."""
+    values = (entry.get(f"val_{recipe.training.best_by}") for entry in history)
+    sign = describe(recipe.training.best_by).sign
+    return min((v for v in values if v is not None), key=lambda value: sign * value, default=None)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, learn_vectors, read_glove
+from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
-from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
-from calibrant.training.forward import forward, inputs_and_target, labels_at
+from calibrant.targets import adaptive_targets, mixed_adaptive_targets
+from calibrant.training.datasets import Sets, evaluation_pipeline
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
+    forward,
+    labels_at,
     logits_by_batch,
     object_numbers,
     predict_dataset,
 )
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import EventLog, MicroBatch, Run, Task, make_model, unwrap
+from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, make_model, unwrap
 from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
-from calibrant.training.step import DivergedError
+
+# Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
+_MIXING = -2
 
 
 class Classification(Task):
@@ -51,10 +56,6 @@ class Classification(Task):
                 vectors = learn_vectors(rows, len(sets.vocabulary), text.dimensions)
         return make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
 
-    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
-        """Training data with the recipe's augmentation."""
-        return training_pipeline(recipe, train)
-
     def rehearse(self, run: Run) -> None:
         """Raise a ValueError unless the model takes the inputs, gives a logit for each class, and the loss takes both.
 
@@ -63,7 +64,7 @@ class Classification(Task):
         """
         rows = list(range(min(2, len(run.pipeline), run.batches.size)))
         batch = run.pipeline.batch(rows).to(run.fabric.device)
-        inputs, target = inputs_and_target(run, batch)
+        inputs, target = _inputs_and_target(run, batch)
         needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
         if needed > memory:
             raise ValueError(
@@ -82,7 +83,7 @@ class Classification(Task):
 
     def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their samples, or by their labelled pixels."""
-        inputs, target = inputs_and_target(run, batch)
+        inputs, target = _inputs_and_target(run, batch)
         number, world = run.recipe.training.accumulate, run.fabric.world_size
         chunks = list(zip(inputs.chunk(number), target.chunk(number), batch.indices.chunk(number), strict=True))
         if target.dim() == 3:
@@ -158,6 +159,38 @@ class Classification(Task):
         return numbers
 
 
+def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
+    recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
+    dtype = dtype_of(recipe)
+    if run.pipeline.dataset.kind != "image":
+        inputs = batch.inputs.to(dtype) if batch.inputs.is_floating_point() else batch.inputs
+        return inputs, batch.labels
+    inputs = normalised(batch.inputs, *recipe.data.normalisation, dtype)
+    if recipe.training.channels_last:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    adaptive = recipe.targets.name == "adaptive"
+    plain_target = run.mixing is batch.context is None and not adaptive
+    if plain_target and run.blanking is None:  # and no generator is needed
+        return inputs, batch.labels if batch.masks is None else batch.masks
+    random = sample_generator(recipe.seed, run.progress.step, _MIXING)
+    if run.blanking is not None:
+        inputs = run.blanking(inputs, random)
+    if batch.masks is not None:
+        return inputs, batch.masks
+    if plain_target:
+        return inputs, batch.labels
+    share = batch.objectness if adaptive and batch.objectness is not None else 1.0
+    settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
+    if run.mixing is None:
+        return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
+    mixed = run.mixing(inputs, random)
+    if adaptive and recipe.targets.object_aware_mixing and batch.boxes is not None:
+        target = mixed_adaptive_targets(mixed, batch.labels, batch.boxes, batch.views, classes, **settings)
+    else:
+        target = mixed.targets(adaptive_targets(batch.labels, share, classes, unknown="hard", **settings))
+    return mixed.images, target
+
+
 def _gather(rows: Tensor, world: int, total: int) -> Tensor:
     """The rows of all processes as one batch, in the order they had before they were distributed."""
     padding = -(-total // world) - len(rows)  # some processes have one row less if the batch does not divide evenly
@@ -171,10 +204,13 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
     """Zeros of the shape of the logits of a few inputs."""
     model, name = unwrap(run.model), run.recipe.model.name
     count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
-            shape = forward(_WithoutValues(model), without_values, name, is_first=True).shape
+            call = functools.partial(torch.func.functional_call, model, shapes)
+            shape = forward(call, without_values, name, is_first=True).shape
             shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
         except ValueError:
             if ":" not in name and "/" not in name:
@@ -182,17 +218,3 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
             with evaluation_mode(model):  # a model of other code may read values, which "meta" does not have
                 shape = forward(model, inputs, name, is_first=True).shape
     return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
-
-
-class _WithoutValues(nn.Module):
-    """A model whose tensors have shapes but no values."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
-        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
-
-    def forward(self, inputs: Tensor) -> object:
-        """As the model's own."""
-        return self._call(inputs)

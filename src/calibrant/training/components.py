@@ -15,22 +15,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from calibrant import data
 from calibrant._validation import did_you_mean, short
-from calibrant.data import (
-    RICAP,
-    CentreCrop,
-    ColourJitter,
-    CutMix,
-    Cutout,
-    Mixup,
-    Pad,
-    RandomCrop,
-    RandomErasing,
-    RandomFlip,
-    RandomResizedCrop,
-    Resize,
-    Step,
-)
 from calibrant.losses import Loss, describe, get, names
 
 #: Pixels along a side of an image, and of its padding.
@@ -39,15 +25,15 @@ LARGEST_SIDE = 8192
 MOST_SAMPLES = 10**8
 
 STEPS: dict[str, Any] = {
-    "resize": Resize,
-    "pad": Pad,
-    "centre_crop": CentreCrop,
-    "random_crop": RandomCrop,
-    "random_resized_crop": RandomResizedCrop,
-    "flip": RandomFlip,
+    "resize": data.Resize,
+    "pad": data.Pad,
+    "centre_crop": data.CentreCrop,
+    "random_crop": data.RandomCrop,
+    "random_resized_crop": data.RandomResizedCrop,
+    "flip": data.RandomFlip,
 }
-MIXING: dict[str, Any] = {"cutmix": CutMix, "ricap": RICAP, "mixup": Mixup}
-BLANKING: dict[str, Any] = {"cutout": Cutout, "erasing": RandomErasing}
+MIXING: dict[str, Any] = {"cutmix": data.CutMix, "ricap": data.RICAP, "mixup": data.Mixup}
+BLANKING: dict[str, Any] = {"cutout": data.Cutout, "erasing": data.RandomErasing}
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Tensor: "a list of numbers"}
 
@@ -112,14 +98,14 @@ def make_loss(name: str, parameters: Mapping[str, Any], ignore_index: int | None
         raise ValueError(f"{title}: {error}") from error
 
 
-def make_steps(steps: Iterable[dict[str, Any]]) -> list[Step]:
+def make_steps(steps: Iterable[dict[str, Any]]) -> list[data.Step]:
     """The steps of a view: ``[{step = "resize", size = 256}, {step = "centre_crop", size = 224}]``.
 
     Example:
         >>> make_steps([{"step": "resize", "size": 40}, {"step": "flip"}])
         [Resize(size=40, side='shorter'), RandomFlip(probability=0.5)]
     """
-    views: list[Step] = []
+    views: list[data.Step] = []
     for settings in steps:
         parameters = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
         name = parameters.pop("step", "")
@@ -129,9 +115,9 @@ def make_steps(steps: Iterable[dict[str, Any]]) -> list[Step]:
     return views
 
 
-def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
+def make_colouring(parameters: Mapping[str, float]) -> data.ColourJitter | None:
     """The colour jitter, or None without parameters."""
-    jitter: ColourJitter | None = make("colouring", ColourJitter, parameters) if parameters else None
+    jitter: data.ColourJitter | None = make("colouring", data.ColourJitter, parameters) if parameters else None
     return jitter
 
 

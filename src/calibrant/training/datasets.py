@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibrant._validation import did_you_mean, listing
 from calibrant.data import (
     Dataset,
     Pipeline,
@@ -153,6 +155,48 @@ def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bo
     if boxes is not None:
         boxes = dataclasses.replace(boxes, labels=np.where(boxes.labels >= 0, table[boxes.labels], boxes.labels))
     return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
+
+
+def choose_set(recipe: Recipe, sets: Sets, data: str | None, split: str | None, layout: str | None) -> Dataset:
+    """The set to predict: one of the run's, or another split or layout with the classes of the training data."""
+    dataset = None if layout else _set_of_run(recipe, sets, split)
+    if dataset is None:
+        dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
+        if sets.vocabulary is not None and recipe.data.text is not None:
+            dataset = encode_texts(dataset, sets.vocabulary, recipe.data.text)
+    return dataset
+
+
+def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
+    """A set by its role in the run (val, test, a name in also), or by the name of a split that the run uses whole."""
+    if split is None:
+        return sets.test
+    if split in sets.evaluated:
+        if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
+            raise ValueError("'val' is both the data held out of this run and its test split; leave out --split for "
+                             "the test data, or read another set with --layout")  # fmt: skip
+        return sets.evaluated[split]
+    is_whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
+    return sets.test if split == recipe.data.test and is_whole and not recipe.data.resample else None
+
+
+def index_of(ids: Sequence[str], image: str, title: str) -> int:
+    """The position of an id, given whole, without its suffix, or by a unique ending.
+
+    Example:
+        >>> index_of(("test/a.png", "test/b.png"), "b", "camvid/test")
+        1
+    """
+    if image in ids:
+        return list(ids).index(image)
+    ends = [k for k, name in enumerate(ids) if name.endswith(f"/{image}") or Path(name).stem == image]
+    ends = ends or [k for k, name in enumerate(ids) if name.endswith(image)]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise ValueError(f"{title}: {len(ends)} images end with {image!r}: {listing([ids[k] for k in ends], 3)}")
+    hint = did_you_mean(image, [Path(name).stem for name in ids]) or f"; there are {listing(list(ids), 3)}"
+    raise ValueError(f"{title} has no image {image!r}{hint}")
 
 
 def select_labelled(dataset: Dataset) -> Dataset:

@@ -1,40 +1,43 @@
-"""A finished run: its network and data, its logits on a split or on one image, and its last epoch."""
+r"""A finished run: its network and data, its logits on a split or on one image, and its last epoch.
+
+Probabilities are averaged over several runs (deep ensemble [Lakshminarayanan2017]) or passes (MC dropout [Gal2016]).
+The mean is stored as its logarithm, which a softmax leaves unchanged:
+
+.. math:: z = \log \frac1M \sum_m \mathrm{softmax}(z_m)
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent
-from calibrant._validation import did_you_mean, listing
+from calibrant._validation import check_integer
 from calibrant.data import Batches, Dataset
 from calibrant.losses import Loss
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
-from calibrant.training.checkpoints import LOSS, NETWORK, restore_network
-from calibrant.training.datasets import (
-    Sets,
-    align_classes,
-    encode_texts,
-    evaluation_pipeline,
-    have_same_data,
-    load_sets,
-    read_split,
-)
+from calibrant.training.datasets import Sets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
 from calibrant.training.distributed import make_fabric
-from calibrant.training.forward import memory_errors
-from calibrant.training.prediction import predict_dataset
+from calibrant.training.prediction import memory_errors, predict_dataset
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import make_model
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
+
+#: Upper bound of the passes with dropout.
+MOST_PASSES = 10_000
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 def predict_run(
@@ -69,17 +72,112 @@ def predict_run(
         folder, data=data, split=split, layout=layout, checkpoint=checkpoint, accelerator=accelerator,
         trust_code=trust_code,
     )  # fmt: skip
-    recipe = run.recipe
-    if whole_maps:
-        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"pixels": None})})
+    recipe = _replace_data_settings(run.recipe, pixels=None) if whole_maps else run.recipe
     model = run.model if wrap is None else wrap(run.model)
     with memory_errors():
-        return predict_dataset(recipe, model.to(run.device), run.dataset, run.device, progress=progress)
+        return predict_dataset(recipe, model, run.dataset, run.device, progress=progress)
+
+
+def _replace_data_settings(recipe: Recipe, **changes: Any) -> Recipe:
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=changes)})
+
+
+def predict_mean(
+    folders: Sequence[str | Path], *, dropout_passes: int | None = None, seed: int = 0, **options: Any
+) -> Predictions:
+    """Predict a split with several runs, or with several passes of each, and average the probabilities.
+
+    Args:
+        folders: The run folders; they must predict the same samples and classes.
+        dropout_passes: Passes of each run with dropout; None is one pass without.
+        seed: Seed of the passes.
+        options: As `predict_run` takes them.
+
+    Returns:
+        The predictions, with log probabilities as logits.
+    """
+    if not folders:
+        raise ValueError("predictions are averaged over at least one run, got none")
+    wrap = None if dropout_passes is None else lambda model: DropoutPasses(model, dropout_passes, seed)
+    reference = predict_run(folders[0], wrap=wrap, **options)
+    total = _log_probabilities(reference)
+    for folder in folders[1:]:
+        member = predict_run(folder, wrap=wrap, **options)
+        if reason := _difference(reference, member):
+            raise ValueError(f"{folder} cannot be averaged with {folders[0]}: {reason}")
+        total = np.logaddexp(total, _log_probabilities(member))
+    facts: dict[str, Any] = {"kind": reference.kind, "ignore_index": reference.ignore_index}
+    return Predictions.from_logits(
+        total - math.log(len(folders)), reference.labels, ids=reference.ids, objectness=reference.objectness,
+        groups=reference.groups or None, class_names=reference.class_names, **facts,
+    )  # fmt: skip
+
+
+def _log_probabilities(predictions: Predictions) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = log_softmax(np.asarray(predictions.logits, np.float64), axis=1)
+    return values
+
+
+def _difference(first: Predictions, second: Predictions) -> str:
+    """Why two runs cannot be averaged; empty if they can."""
+    if first.class_names != second.class_names:
+        return "the classes are not the same"
+    if np.shape(first.logits) != np.shape(second.logits):
+        return f"{np.shape(second.logits)} logits are not the same as {np.shape(first.logits)}"
+    if not np.array_equal(np.asarray(first.ids), np.asarray(second.ids)):
+        return "the samples, or their order, are not the same"
+    return "" if np.array_equal(np.asarray(first.labels), np.asarray(second.labels)) else "the labels are not the same"
+
+
+class DropoutPasses(nn.Module):
+    """A model whose logits are the logarithm of the mean probabilities of several passes with dropout.
+
+    The passes have their own random stream: the same seed and the same batches give the same numbers.
+
+    Example:
+        >>> model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))
+        >>> passes = DropoutPasses(model, 8, seed=0).eval()
+        >>> logits = passes(torch.ones(2, 4))
+        >>> bool(torch.allclose(logits.exp().sum(1), torch.ones(2, dtype=torch.float64)))
+        True
+    """
+
+    def __init__(self, model: nn.Module, passes: int, seed: int = 0):
+        super().__init__()
+        self.model, self.passes = model, check_integer("dropout passes", passes, 1, MOST_PASSES)
+        if not list(dropout_layers(model)):
+            raise ValueError(
+                "dropout passes need a network with dropout, and this has none: train it with --set model.dropout=0.1"
+            )
+        self.seed, self.batches = seed, 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Log of the mean probabilities ``[N, C, ...]``."""
+        layers = list(dropout_layers(self.model))
+        modes = [layer.training for layer in layers]
+        with torch.random.fork_rng():
+            torch.manual_seed(int(np.random.SeedSequence([self.seed, self.batches]).generate_state(1)[0]))
+            for layer in layers:
+                layer.train()
+            try:
+                total = self.model(inputs).double().log_softmax(1)
+                for _ in range(1, self.passes):
+                    total = torch.logaddexp(total, self.model(inputs).double().log_softmax(1))
+            finally:
+                for layer, mode in zip(layers, modes, strict=True):
+                    layer.train(mode)
+        self.batches += 1
+        return total - math.log(self.passes)
+
+
+def dropout_layers(model: nn.Module) -> Iterator[nn.Module]:
+    """The dropout layers of a model with a rate above 0."""
+    return (layer for layer in model.modules() if isinstance(layer, _DROPOUTS) and layer.p > 0)
 
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run's recipe and model, the data set to use it on, and all sets of the run."""
+    """A run's recipe and its model on a device, the data set to use it on, and all sets of the run."""
 
     recipe: Recipe
     model: nn.Module
@@ -103,39 +201,32 @@ def open_run(
 
     ``after`` is a run opened before with the same arguments: its data are used again if both recipes read the same.
     """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
-    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    run_folder, recipe = _trusted_recipe(folder, trust_code)
     default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
-    file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
-    if not file.exists():
-        raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not written it yet")
+    name = {"kept": default, "last": LAST, "best": BEST}[checkpoint]
+    file = _existing_file(run_folder, name, "the run has not written it yet")
     if after is not None and have_same_data(after.recipe, recipe):
         sets = after.sets
     else:
         sets = load_sets(recipe, None if layout else data)
-    dataset = None if layout else _set_of_run(recipe, sets, split)
-    if dataset is None:
-        dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
-        if sets.vocabulary is not None and recipe.data.text is not None:
-            dataset = encode_texts(dataset, sets.vocabulary, recipe.data.text)
+    dataset = choose_set(recipe, sets, data, split, layout)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
-    restore_network(model, file)
+    checkpoints.restore_network(model, file)
     device = make_fabric(recipe, accelerator, 1, 1).device
     return OpenedRun(recipe, model.to(device), dataset, device, sets)
 
 
-def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
-    """A set by its role in the run (val, test, a name in also), or by the name of a split that the run uses whole."""
-    if split is None:
-        return sets.test
-    if split in sets.evaluated:
-        if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
-            raise ValueError("'val' is both the data held out of this run and its test split; leave out --split for "
-                             "the test data, or read another set with --layout")  # fmt: skip
-        return sets.evaluated[split]
-    is_whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
-    return sets.test if split == recipe.data.test and is_whole and not recipe.data.resample else None
+def _trusted_recipe(folder: str | Path, trust_code: bool) -> tuple[RunFolder, Recipe]:
+    run_folder = RunFolder(folder)
+    recipe = run_folder.recipe()
+    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    return run_folder, recipe
+
+
+def _existing_file(run_folder: RunFolder, name: str, reason: str) -> Path:
+    if not (run_folder / name).exists():
+        raise ValueError(f"{run_folder.path}: there is no {name}; {reason}")
+    return run_folder / name
 
 
 def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Module, list[int], list[str]]:
@@ -149,14 +240,10 @@ def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Modu
         The model, which takes images with values from 0 to 1 (or the rows of the data set) and normalises them itself;
         the shape of its input without the batch; and the names of the classes.
     """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
-    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    run_folder, recipe = _trusted_recipe(folder, trust_code)
     facts = run_folder.model_facts()
     model = make_model(recipe, len(facts.classes), facts.vocabulary_size, trust_code=trust_code, filled=True)
-    if not (run_folder / MODEL).exists():
-        raise ValueError(f"{run_folder.path}: there is no {MODEL}; the run is not finished")
-    restore_network(model, run_folder / MODEL)
+    checkpoints.restore_network(model, _existing_file(run_folder, MODEL, "the run is not finished"))
     model = model.float()
     if facts.images:
         mean, std = recipe.data.normalisation
@@ -194,19 +281,12 @@ class Normalise(nn.Module):
 
 
 class ImagePrediction(NamedTuple):
-    """What a network predicts for an image.
+    """What a network predicts for an image."""
 
-    Attributes:
-        dataset: The data set with this image only.
-        picture: [H, W, 3], after the recipe's steps.
-        mask: [H, W] labels.
-        predictions: Logits [1, K, H, W], and labels with excluded pixels set to ignore_index.
-    """
-
-    dataset: Dataset
-    picture: NDArray[np.uint8]
-    mask: NDArray[np.int64]
-    predictions: Predictions
+    dataset: Dataset  # with this image only
+    picture: NDArray[np.uint8]  # [H, W, 3], after the recipe's steps
+    mask: NDArray[np.int64]  # [H, W] labels
+    predictions: Predictions  # logits [1, K, H, W], and labels with excluded pixels set to ignore_index
 
 
 def predict_image(
@@ -214,23 +294,17 @@ def predict_image(
 ) -> ImagePrediction:
     """Predict one image of a set with the network of a run, interpolated to the size of its mask.
 
-    Args:
-        folder: The run folder.
-        image: Its id in the data set, or an ending of the id that is unique.
-        data: Folder of the data, if not the recipe's.
-        split: Name of the split; the recipe's test split if left out.
-        trust_code: As for `predict_run`.
+    ``image`` is its id in the data set, or an ending of the id that is unique; the others are as for `predict_run`.
     """
     run = open_run(folder, data=data, split=split, trust_code=trust_code)
     if run.dataset.masks is None:
         raise ValueError(f"{run.dataset.title} has one class for each image: maps are for data sets with masks")
-    settings = run.recipe.data.model_copy(update={"interpolate": True, "pixels": None})
-    recipe = run.recipe.model_copy(update={"data": settings})
+    recipe = _replace_data_settings(run.recipe, interpolate=True, pixels=None)
     single = run.dataset.take(np.array([index_of(run.dataset.ids, image, run.dataset.title)]))
     batch = evaluation_pipeline(recipe, single).batch([0])
     assert batch.masks is not None
     with memory_errors():
-        predictions = predict_dataset(recipe, run.model.to(run.device), single, run.device)
+        predictions = predict_dataset(recipe, run.model, single, run.device)
     picture = batch.inputs[0].permute(1, 2, 0).expand(-1, -1, 3).contiguous().numpy()
     if predictions.logits.shape[2:] != batch.masks.shape[1:]:
         raise ValueError(
@@ -240,40 +314,14 @@ def predict_image(
     return ImagePrediction(single, picture, batch.masks[0].numpy().astype(np.int64), predictions)
 
 
-def index_of(ids: Sequence[str], image: str, title: str) -> int:
-    """The position of an id, given whole, without its suffix, or by a unique ending.
-
-    Example:
-        >>> index_of(("test/a.png", "test/b.png"), "b", "camvid/test")
-        1
-    """
-    if image in ids:
-        return list(ids).index(image)
-    ends = [k for k, name in enumerate(ids) if name.endswith(f"/{image}") or Path(name).stem == image]
-    ends = ends or [k for k, name in enumerate(ids) if name.endswith(image)]
-    if len(ends) == 1:
-        return ends[0]
-    if ends:
-        raise ValueError(f"{title}: {len(ends)} images end with {image!r}: {listing([ids[k] for k in ends], 3)}")
-    hint = did_you_mean(image, [Path(name).stem for name in ids]) or f"; there are {listing(list(ids), 3)}"
-    raise ValueError(f"{title} has no image {image!r}{hint}")
-
-
 @dataclass(frozen=True)
 class LastEpoch:
-    """The last epoch of a run, as its loss saw it.
+    """The last epoch of a run, as its loss saw it."""
 
-    Attributes:
-        loss: With the memory from the checkpoint.
-        logits: Logits of the training samples ``[N, C]``, by the network of the last checkpoint, without augmentation.
-        labels: Their classes ``[N]``.
-        order: Batches of the last epoch, as positions of samples.
-    """
-
-    loss: Loss
-    logits: Tensor
-    labels: Tensor
-    order: tuple[Tensor, ...]
+    loss: Loss  # with the memory from the checkpoint
+    logits: Tensor  # [N, C], of the training samples by the network of the last checkpoint, without augmentation
+    labels: Tensor  # [N]
+    order: tuple[Tensor, ...]  # batches of the last epoch, as positions of samples
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Logits, labels and positions of the samples of each batch."""
@@ -282,39 +330,22 @@ class LastEpoch:
 
 
 def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
-    """Read the last checkpoint of a run, and predict its training samples.
+    """Read the last checkpoint of a run, and predict its training samples; ``data`` as for `predict_run`.
 
     Losses with a memory know samples by their positions in the training set. A model given as
     ``package.module:factory`` is refused.
-
-    Args:
-        folder: The run folder.
-        data: Folder of the data, if not the recipe's.
     """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
-    require_trust(recipe.model.name, recipe.model.options, False)
-    path = run_folder / LAST
-    if not path.exists():
-        raise ValueError(f"{run_folder.path}: there is no {LAST}; the loss's memory is in it")
-    sets = load_sets(recipe, data)
-    if sets.train.masks is not None:
+    run_folder, recipe = _trusted_recipe(folder, trust_code=False)
+    path = _existing_file(run_folder, LAST, "the loss's memory is in it")
+    run = open_run(folder, data=data, checkpoint="last")
+    train, training = run.sets.train, recipe.training
+    if train.masks is not None:
         raise ValueError(f"{run_folder.path}: the last epoch is read of data with one class per sample, not of masks")
-    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, filled=True)
-    loss = recipe.build_loss(sets.train.ignore_index)
-    like = {NETWORK: model.state_dict(), LOSS: loss.state_dict()}
-    parts, plain = checkpoints.load(path, like, longest=len(sets.train))
-    checkpoints.restore_module(model, parts[NETWORK], path)
-    checkpoints.restore_module(loss, parts[LOSS], path)
-    device = make_fabric(recipe, "auto", 1, 1).device
-    predictions = predict_dataset(recipe, model.to(device), sets.train, device)
-    batches = Batches(
-        len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last
-    )
+    loss = recipe.build_loss(train.ignore_index)
+    parts, plain = checkpoints.load(path, {checkpoints.LOSS: loss.state_dict()}, longest=len(train))
+    checkpoints.restore_module(loss, parts[checkpoints.LOSS], path)
+    predictions = predict_dataset(recipe, run.model, train, run.device)
+    batches = Batches(len(train), training.batch_size, seed=recipe.seed, drop_last=training.drop_last)
     batches.epoch = max(0, checkpoints.read_state(plain, path).epoch - 1)
-    return LastEpoch(
-        loss,
-        torch.tensor(predictions.logits),
-        torch.tensor(predictions.labels),
-        tuple(torch.tensor([position for _, position in batch]) for batch in batches),
-    )
+    order = tuple(torch.tensor([position for _, position in batch]) for batch in batches)
+    return LastEpoch(loss, torch.tensor(predictions.logits), torch.tensor(predictions.labels), order)

@@ -138,12 +138,6 @@ class Schedule(Settings):
         return 1.0
 
 
-def set_rate(optimiser: Optimizer, rate: float) -> None:
-    """Set the learning rate of every group, times its factor."""
-    for group in optimiser.param_groups:
-        group["lr"] = rate * group["factor"]
-
-
 @contextmanager
 def climb_weights(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
     r"""Inside, the weights are moved up the gradient by rho; afterwards they are exactly as before.

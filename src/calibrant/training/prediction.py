@@ -1,29 +1,38 @@
-"""Predictions of a model on a data set."""
+"""The forward pass of a model, and its predictions on a data set.
+
+For masks also: labels at the positions of the logits, an excluded class, and logits before interpolation.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
 from calibrant._tensor_sketch import count_tensors, sum_over_processes
+from calibrant._validation import did_you_mean
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
-from calibrant.models import evaluation_mode
+from calibrant.models import TERMINATED, evaluation_mode, one_line
 from calibrant.predictions import Predictions
 from calibrant.training.datasets import evaluation_pipeline, select_labelled
-from calibrant.training.forward import excluded_label, forward, labels_at, without_class, without_interpolation
+from calibrant.training.distributed import LOST
 from calibrant.training.recipe import Recipe
 
 #: Logits of whole images are kept in memory up to this many bytes.
 MOST_BYTES = 8 * 2**30
+
+# Messages of torch's allocators that run out of memory.
+_NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
 
 #: Logits, labels and ids of some samples.
 _Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
@@ -32,11 +41,8 @@ _Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 class DatasetTally:
     """Counts for the metrics of a set: a sketch of its confidences, and for masks the confusion matrix of its pixels.
 
-    Args:
-        dataset: The data set with the labels.
-        device: Device of the logits.
-        exclude: A class whose labelled pixels are left out of the sketch, and which is left out of the mean IoU.
-        shared: Add up the counts of several processes.
+    The labelled pixels of the class ``exclude`` are left out of the sketch, and the class is left out of the mean IoU.
+    ``shared`` adds up the counts of several processes.
     """
 
     def __init__(
@@ -216,7 +222,7 @@ def logits_by_batch(
     """Every batch with its logits, in at least single precision."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     is_first = True
-    with evaluation_mode(model), nullcontext() if interpolate else without_interpolation(model):
+    with evaluation_mode(model), contextlib.nullcontext() if interpolate else without_interpolation(model):
         for batch in batches:
             inputs = batch.inputs.to(device)
             if batch.views:
@@ -239,3 +245,91 @@ def _draw_pixels(
         positions = np.sort(sample_generator(0, 0, image).choice(pixels, min(number, len(pixels)), replace=False))
         rows = values.flatten(1)[:, torch.from_numpy(positions).to(values.device)].T
         yield rows.cpu().numpy(), flat.numpy()[positions], (image << 32) + positions
+
+
+def forward(model: Callable[[Tensor], Any], inputs: Tensor, name: str, *, is_first: bool) -> Tensor:
+    """The logits that a model gives for a batch: as a tensor, or as "out" of torchvision's segmentation models.
+
+    An error of the first call means that the inputs do not fit the model, which ``name`` names in the message.
+    """
+    with memory_errors():
+        try:
+            output = model(inputs)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            is_other = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
+            is_terminated = isinstance(error, SystemExit) and error.code == TERMINATED
+            if not is_first or is_other or is_terminated or isinstance(error, MemoryError):
+                raise
+            words = one_line(error, 200) or type(error).__name__
+            raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
+    logits = output.get("out") if isinstance(output, dict) else output
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the model must give a tensor of logits, got {type(logits).__name__}")
+    return logits
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn the errors of torch's allocators into a MemoryError."""
+    try:
+        yield
+    except (RuntimeError, torch.OutOfMemoryError) as error:
+        if not _NO_MEMORY.search(str(error)):
+            raise
+        raise MemoryError(f"{one_line(error, 200)}; a smaller batch or model needs less") from error
+
+
+def labels_at(masks: Tensor, logits: Tensor) -> Tensor:
+    """Labels [N, h, w] at the positions of logits [N, C, h, w]: those of the nearest pixels of the masks [N, H, W].
+
+    Targets other than masks are returned unchanged.
+
+    Example:
+        >>> import torch
+        >>> masks = torch.arange(16).view(1, 4, 4)
+        >>> labels_at(masks, torch.zeros(1, 3, 2, 2)).tolist()  # pixels 1 and 3 are nearest to centres 1 and 3
+        [[[5, 7], [13, 15]]]
+    """
+    if logits.dim() != 4 or masks.dim() != 3 or masks.shape[1:] == logits.shape[2:]:
+        return masks
+    # Whole numbers below 2^24 are exact as floats, and labels are below 256.
+    nearest = F.interpolate(masks[:, None].float(), size=logits.shape[2:], mode="nearest-exact")
+    return nearest[:, 0].to(masks.dtype)
+
+
+def excluded_label(dataset: Dataset, name: str | None) -> int | None:
+    """The label of the class excluded from the metrics; an error if the data set has no such class, or no masks."""
+    if name is None:
+        return None
+    if dataset.masks is None or dataset.ignore_index is None:
+        raise ValueError(f"data.exclude is for data sets with masks, and {dataset.title} has none")
+    if name not in dataset.classes:
+        hint = did_you_mean(name, dataset.classes)
+        raise ValueError(f"data.exclude: {dataset.title} has no class {name!r}{hint}")
+    return dataset.classes.index(name)
+
+
+def without_class(labels: Tensor, excluded: int | None, ignore_index: int | None) -> Tensor:
+    """The labels with those of a class set to ignore_index."""
+    return labels if excluded is None or ignore_index is None else labels.masked_fill(labels == excluded, ignore_index)
+
+
+@contextlib.contextmanager
+def without_interpolation(model: nn.Module) -> Iterator[None]:
+    """Inside, the network gives logits before its last interpolation; an error if it has no such switch."""
+    parts: list[Any] = [module for module in model.modules() if isinstance(getattr(module, "upsample", None), bool)]
+    if not parts:
+        raise ValueError(
+            f"data.interpolate = false is for networks that interpolate their logits last (Calibrant's DeepLab v3 and "
+            f"v3+), and {type(model).__name__} does not say that it does"
+        )
+    before = [part.upsample for part in parts]
+    for part in parts:
+        part.upsample = False
+    try:
+        yield
+    finally:
+        for part, value in zip(parts, before, strict=True):
+            part.upsample = value

@@ -179,15 +179,9 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def read_record(path: Path, kind: type[R], advice: str) -> R:
-    """The contents of a file; FileNotFoundError if there is none.
+    """The contents of a file, which must not be changed, as they may be cached; FileNotFoundError if there is none.
 
-    Args:
-        path: The file.
-        kind: Its schema.
-        advice: What to do if it is damaged, for the message.
-
-    Returns:
-        The contents, which must not be changed: they may be cached.
+    ``advice`` says what to do if the file is damaged.
     """
     try:
         text = read_regular(path, LARGEST_RECORD)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,18 +17,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from calibrant._files import nulls_as_nan
 from calibrant._imports import need
 from calibrant.data import Batch, Batches, Dataset, Pipeline
 from calibrant.losses import Loss
-from calibrant.metrics import describe
 from calibrant.models import TIMM, build
-from calibrant.training import checkpoints
-from calibrant.training.checkpoints import LOSS, NETWORK, OPTIMISER
-from calibrant.training.datasets import Sets
+from calibrant.training.datasets import Sets, training_pipeline
 from calibrant.training.recipe import Recipe
-from calibrant.training.records import State
-from calibrant.training.run_folder import BEST, LAST, RunFolder
+from calibrant.training.run_folder import RunFolder
 
 #: Called with an event of a run ("start", "step", "epoch", "checkpoint", "predicting", "predicted", "finished already")
 #: and its numbers.
@@ -48,6 +42,9 @@ class MicroBatch(NamedTuple):
 class Task(ABC):
     """Model, batches, loss and evaluation of one kind of run; it has no state."""
 
+    #: Whether images may have different sizes: they are filled up to the largest of their batch.
+    filled_up = False
+
     def select(self, sets: Sets) -> Sets:
         """The samples of each set that are used; all by default."""
         return sets
@@ -59,10 +56,6 @@ class Task(ABC):
     @abstractmethod
     def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
         """The network, from the recipe's seed or weights."""
-
-    @abstractmethod
-    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
-        """Training data as batches."""
 
     @abstractmethod
     def rehearse(self, run: Run) -> None:
@@ -91,6 +84,10 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Metrics of every set at the end; called by the first process, which writes the predictions to the folder."""
+
+
+class DivergedError(ArithmeticError, ValueError):
+    """The loss became NaN or infinite; the last good checkpoint is kept."""
 
 
 @dataclass
@@ -193,7 +190,8 @@ def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, task: Task, *, trust_co
     if recipe.training.precision.endswith("true"):
         # Fabric's wrappers do nothing then, which still takes 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
-    return Run(recipe, fabric, wrapped, loss, optimiser, task.pipeline(recipe, sets.train), batches, backward, task)
+    pipeline = training_pipeline(recipe, sets.train, filled_up=task.filled_up)
+    return Run(recipe, fabric, wrapped, loss, optimiser, pipeline, batches, backward, task)
 
 
 def make_model(
@@ -207,13 +205,8 @@ def make_model(
 ) -> nn.Module:
     """The network of a recipe, from its seed or its weights.
 
-    Args:
-        recipe: The recipe.
-        classes: Number of classes.
-        vocabulary_size: Number of words, for texts.
-        vectors: Initial word vectors.
-        trust_code: Whether a ``package.module:factory`` may be imported and called.
-        filled: It will be filled from a checkpoint: initial weights are neither read nor downloaded.
+    With ``filled`` it will be filled from a checkpoint: initial weights are neither read nor downloaded. ``vectors``
+    are initial word vectors, for texts.
     """
     if recipe.detection is not None:
         raise ValueError("this is a recipe for detection, not for a classifier: use calibrant detect")
@@ -246,75 +239,3 @@ def unwrap(model: nn.Module) -> nn.Module:
         is_wrapper = name != "module" or isinstance(model, DistributedDataParallel)
         model = getattr(model, name, model) if is_wrapper else model
     return model
-
-
-def save_run(run: Run, path: Path) -> None:
-    """Write a checkpoint; only the first process does."""
-    if run.fabric.global_rank == 0:
-        parts = {
-            NETWORK: unwrap(run.model).state_dict(),
-            OPTIMISER: checkpoints.optimiser_tensors(run.optimiser),
-            LOSS: run.loss.state_dict(),
-        }
-        scaler = {} if run.scaler is None else {"scaler": run.scaler.state_dict()}
-        checkpoints.save(path, parts, vars(run.progress) | scaler)
-
-
-def restore_run(run: Run, folder: RunFolder) -> None:
-    """Continue a run from its last checkpoint, if there is one.
-
-    Call it after the set-up: tensors are restored to the precision and device of the run.
-    """
-    path = folder / LAST
-    if not path.exists():
-        return
-    like = {
-        NETWORK: unwrap(run.model).state_dict(),
-        OPTIMISER: checkpoints.optimiser_like(run.optimiser),
-        LOSS: run.loss.state_dict(),
-    }
-    parts, plain = checkpoints.load(path, like, longest=len(run.pipeline))
-    state = checkpoints.read_state(plain, path)
-    if problem := _state_problem(run, state, parts[OPTIMISER]):
-        raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
-    if run.recipe.training.keep == "best" and state.best is not None:  # now, not when it is needed at the end
-        if not (folder / BEST).exists():
-            raise ValueError(f"{folder / BEST} is missing, the best model so far: the run cannot be resumed")
-        checkpoints.load(folder / BEST, {NETWORK: like[NETWORK]})
-    checkpoints.restore_module(unwrap(run.model), parts[NETWORK], path)
-    checkpoints.restore_optimiser(run.optimiser, parts[OPTIMISER])
-    checkpoints.restore_module(run.loss, parts[LOSS], path)
-    if run.scaler is not None:
-        run.scaler.load_state_dict(state.scaler)
-    run.progress = RunProgress(state.epoch, state.batch, state.step, state.best, nulls_as_nan(state.history))
-
-
-def _state_problem(run: Run, state: State, memory: Mapping[str, Tensor]) -> str:
-    """How the numbers of a checkpoint contradict each other or the run's length; empty if they do not."""
-    per_epoch = run.steps_per_epoch
-    # Whether a last batch that is not full counts depends on the number of processes.
-    slack = 0 if run.batches.drop_last else state.epoch
-    adds_up = abs(state.epoch * per_epoch + state.batch - state.step) <= slack
-    counts = [float(tensor) for name, tensor in memory.items() if name.endswith("/step")]
-    if not 0 < state.step <= run.steps:
-        return f"step {state.step} is not within the run's {run.steps}"
-    if state.batch > per_epoch or not (adds_up or (state.step == run.steps and state.batch == 0)):
-        return f"epoch {state.epoch} and batch {state.batch} do not lead to step {state.step}"
-    if [entry["epoch"] for entry in state.history] != list(range(1, state.epoch + 1)):
-        return f"its history does not have all {state.epoch} epochs"
-    if run.recipe.training.keep == "best" and state.best != _best(run.recipe, state.history):
-        return "its best value is not in its history"
-    if any(not 0 < count <= state.step for count in counts):
-        return "the optimiser's step count differs"
-    if not memory and checkpoints.optimiser_like(run.optimiser):
-        return "the optimiser's state is missing"
-    if set(state.scaler or ()) != set({} if run.scaler is None else run.scaler.state_dict()):
-        return "the state of the gradient scaler is missing, or not expected"
-    return ""
-
-
-def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
-    """The best value so far of the metric that chooses the model."""
-    values = (entry.get(f"val_{recipe.training.best_by}") for entry in history)
-    sign = describe(recipe.training.best_by).sign
-    return min((v for v in values if v is not None), key=lambda value: sign * value, default=None)

@@ -181,11 +181,7 @@ class RunFolder:
         return load_copy(self / RECIPE)
 
     def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
-        """The metrics of a finished run, as ``{"sets": ..., "steps": ..., "history": ...}``.
-
-        Args:
-            recipe: The run's recipe, to check that the result is complete.
-        """
+        """The metrics of a finished run: ``{"sets": ..., "steps": ..., "history": ...}``, complete by its recipe."""
         result = read_record(self / RESULT, Result, _AGAIN)
         if recipe is not None:
             _check_complete(self, result, recipe)
@@ -262,7 +258,6 @@ def _open_lock(path: Path) -> IO[str]:
 
 
 def _is_same_file(file: IO[str], path: Path) -> bool:
-    """Whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except FileNotFoundError:

@@ -341,7 +341,7 @@ Repair = Literal["temperature", "temperature-mbls", "temperature-lr", "logit-nor
 REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 
-class MethodSettings(BaseModel):
+class MethodSettings(Settings):
     """A method of a paper's table: where it differs from the recipe.
 
     Attributes:
@@ -351,8 +351,6 @@ class MethodSettings(BaseModel):
         repair: A repair of the predictions of another method.
         of: That other method, whose runs are used: this one has none.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str = ""
     loss: Named | None = None
