@@ -1,4 +1,4 @@
-from calibrant.experiments.demo.claims import study_recipe
+from calibrant.experiments.demo_claims import study_recipe
 from calibrant.experiments.papers import small
 from calibrant.training import check_recipe, load
 

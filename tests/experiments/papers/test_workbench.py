@@ -14,7 +14,7 @@ METHODS = {"ce": {}, "ls, alpha=0.3": {"loss": {"name": "ls", "alpha": 0.3}}}
 def test_runs_are_trained_once_and_found_again(bench, monkeypatch):
     first = bench.run("sc_cifar10_resnet20", methods=METHODS)
     assert {method: list(seeds) for method, seeds in first.folders.items()} == {"ce": [0, 1], "ls, alpha=0.3": [0, 1]}
-    monkeypatch.setattr("calibrant.experiments.engines.job.train", pytest.fail)
+    monkeypatch.setattr("calibrant.experiments.engines.train", pytest.fail)
     again = bench.run("sc_cifar10_resnet20", methods=METHODS)
     assert set(again.results) == set(first.results)
     data = first.outputs("ce", 1)

@@ -16,8 +16,8 @@ from calibrant._arrays import Doubles
 from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
 from calibrant.detection import read_backbones
-from calibrant.experiments.comparison.detectors import compare_detectors, describe_setting
-from calibrant.experiments.maps.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
+from calibrant.experiments.activation_maps import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
+from calibrant.experiments.detectors import compare_detectors, describe_setting
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.shared import beside_of, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench

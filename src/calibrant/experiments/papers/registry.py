@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from calibrant._validation import did_you_mean
 from calibrant.experiments import tables
-from calibrant.experiments.plan.spaces import methods, title_of
+from calibrant.experiments.spaces import methods, title_of
 from calibrant.experiments.tables.cells import Table
 from calibrant.experiments.tables.formats import write_table
 from calibrant.report import PaperPart, in_style, save_figure, write_paper_page

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from calibrant._arrays import Doubles
 from calibrant.experiments import tables
-from calibrant.experiments.maps.image_maps import Normalisation, image_maps
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.pixel_maps import Normalisation, image_maps
 from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of, mark_best, parse_column
 from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.metrics import top_label

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
-from calibrant.experiments.comparison.folder import RUNS, STUDY
-from calibrant.experiments.comparison.run import Failure, compare
-from calibrant.experiments.engines.local import Engine
+from calibrant.experiments.comparison import RUNS, STUDY, Failure, compare
+from calibrant.experiments.engines import Engine
+from calibrant.experiments.evaluation import Flat, flat, more_numbers, numbers
 from calibrant.experiments.papers.small import small_recipe
-from calibrant.experiments.plan.study import Study, contenders_of
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.results.evaluation import Flat, flat, more_numbers, numbers
+from calibrant.experiments.study import Study, contenders_of
 from calibrant.experiments.tables.summaries import columns_of
 from calibrant.losses import describe
 from calibrant.predictions import Predictions
