@@ -72,7 +72,7 @@ def test_normalisation_is_chosen_also_where_the_confidence_is_better():
     random = np.random.default_rng(0)
     logits = 3 * random.normal(size=(600, 4))
     labels = (logits + random.gumbel(size=logits.shape)).argmax(1)  # confidence is the truth: nothing ranks better
-    norm = Normalisation.fit(logits, labels)
+    norm = Normalisation.fit_best(logits, labels)
     assert not norm.is_better
     v = logits - logits.mean(1, keepdims=True) if norm.centre else logits
     expected = v.max(1) / (np.abs(v) ** norm.p).sum(1) ** (1 / norm.p)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from calibrant._numbers import round_percent
 from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.comparison_page import write
-from calibrant.experiments.papers.small import EXPERIMENT
+from calibrant.experiments.papers.workbench import EXPERIMENT
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Contender, Study

@@ -112,29 +112,31 @@ def _counted_pixels(labels: npt.NDArray[np.int64], dataset: Dataset) -> npt.NDAr
 
 
 class Normalisation(NamedTuple):
-    """The logit normalisation that ranks a set best, of every p and both readings.
+    """Logit normalisation with the p that ranks a set best.
 
     Attributes:
         p: The norm's p.
         centre: Whether logits are centred first.
+        area: The AURC on the set.
         is_better: Whether it ranks the set better than the confidence does; where not, `LogitNorm` would fall back.
     """
 
     p: int
     centre: bool
+    area: float
     is_better: bool
 
     @classmethod
-    def fit(cls, logits: Any, labels: Any) -> Normalisation:
-        """Choose p and the reading by AURC, on held-out data."""
-        areas: dict[tuple[int, bool], float] = {}
-        plain = math.inf
-        for centre in (True, False):
-            by_power = LogitNorm(centre=centre).fit(logits, labels).aurc_
-            areas |= {(p, centre): area for p, area in by_power.items() if p is not None}
-            plain = by_power[None]
-        best = min(areas, key=lambda choice: areas[choice])
-        return cls(*best, areas[best] < plain)
+    def fit(cls, logits: Any, labels: Any, centre: bool) -> Normalisation:
+        """Choose p by AURC, on held-out data."""
+        areas = LogitNorm(centre=centre).fit(logits, labels).aurc_
+        area, p = min((area, p) for p, area in areas.items() if p is not None)
+        return cls(p, centre, area, area < areas[None])
+
+    @classmethod
+    def fit_best(cls, logits: Any, labels: Any) -> Normalisation:
+        """Choose the reading, too: of equal ones the one that centres logits."""
+        return min((cls.fit(logits, labels, centre) for centre in (True, False)), key=lambda norm: norm.area)
 
     def score(self, logits: Any) -> Doubles:
         """The normalised largest logit of each row."""
@@ -145,7 +147,7 @@ def _choose_norm(path: Path) -> tuple[Normalisation, str]:
     """The normalisation of a run, and in words where it was chosen and whether it helps there."""
     name = "val" if (path / "val.npz").exists() else "test"
     part = flat(Predictions.open(path / f"{name}.npz"))
-    norm = Normalisation.fit(part.logits, part.labels)
+    norm = Normalisation.fit_best(part.logits, part.labels)
     words = f"p = {norm.p}{'' if norm.centre else ', logits not centred'}"
     data = "validation" if name == "val" else "test"
     return norm, f"{words}: {'better' if norm.is_better else 'no better'} than the confidence on the {data} data"

@@ -10,8 +10,7 @@ import torch
 
 from calibrant._lens import lens
 from calibrant._numbers import count
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import beside_of, mean_of, tables_beside
+from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of
 from calibrant.losses import FLSD
@@ -31,30 +30,17 @@ _MARGINS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
 _CUT, _BINS = 0.1, 20
 #: Sizes of a gradient step on the logits.
 _STEPS = (0.1, 1.0)
+_LEFT_OUT = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
 
 
 @item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
-def table3(bench: Workbench) -> Output:
-    """A table for each data set and network; in small, only the first."""
-    return tables_beside(bench, _CLASSIFICATION, "3")
-
-
-@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4)
-def table4(bench: Workbench) -> Output:
-    """PASCAL VOC without its background, as MbLS measures it."""
-    return tables_beside(bench, (_VOC,), "4", masks=True)
-
-
+@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4, masks=True)
 @item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
-def table5(bench: Workbench) -> Output:
-    """A table for each network."""
-    return tables_beside(bench, _BOTH, "5")
-
-
 @item("acls.table6", "Ranking or margin as the condition", recipes=(_TINY,), minutes=1)
-def table6(bench: Workbench) -> Output:
-    """CRL and ACLS, each with both conditions."""
-    return tables_beside(bench, (_TINY,), "6")
+@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1, notes=[_LEFT_OUT])
+def table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
+    """A table for each data set and network; in small, only the first."""
+    return tables_beside(bench, item.recipes, item.number, **options)
 
 
 @item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
@@ -217,7 +203,7 @@ def table_a(bench: Workbench) -> Output:
 
 def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> TableCell | None:
     name = "acls" if (lambda1, lambda2) == _DEFAULTS else f"acls, lambda1={lambda1:g}, lambda2={lambda2:g}"
-    cell = mean_of(runs, name, metric, name="val")
+    cell = runs.mean(name, metric, "val")
     return cell if cell.runs else None
 
 
@@ -226,13 +212,13 @@ def margins(bench: Workbench) -> Output:
     """ECE of ACLS on the held-out data for margins from 0 on."""
     methods = {f"acls, margin={m:g}": {"loss": {"name": "acls", "margin": m}} for m in _MARGINS}
     runs = bench.run(_TINY, methods=methods)
-    cells = [mean_of(runs, method, "ece", name="val") for method in methods]
+    cells = [runs.mean(method, "ece", "val") for method in methods]
     figure = new_figure((3.8, 2.8))
     curve = (_MARGINS, [cell.mean for cell in cells], [cell.std for cell in cells])
     draw_sweep(figure.subplots(), {"ACLS": curve}, label="margin", metric="ECE, held-out data")
     columns = (Column("accuracy", "val"), Column("ece", "val"))
     lines = [
-        Line(f"margin = {m:g}", "", (mean_of(runs, method, "accuracy", name="val"), cell))
+        Line(f"margin = {m:g}", "", (runs.mean(method, "accuracy", "val"), cell))
         for m, method, cell in zip(_MARGINS, methods, cells, strict=True)
     ]
     means = np.array([cell.mean for cell in cells])
@@ -243,10 +229,3 @@ def margins(bench: Workbench) -> Output:
         "The paper's figure prints no numbers.",
     )
     return Output({"figa-numbers": Table("ACLS over the margin", "", columns, tuple(lines))}, {"figa": figure}, words)
-
-
-@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1)
-def table_b(bench: Workbench) -> Output:
-    """Rows that Calibrant does not compute are left out, with a note."""
-    note = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
-    return tables_beside(bench, (_TINY,), "B", notes=(note,))

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from calibrant.experiments import tables
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import beside_of
+from calibrant.experiments.papers.registry import Output, beside_of, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best

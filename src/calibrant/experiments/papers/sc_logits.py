@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from calibrant._arrays import Doubles
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.sc_runs import (
+from calibrant.experiments.papers.rankings import (
     CE,
     DEEPLAB,
     DENSENET,
@@ -24,6 +23,7 @@ from calibrant.experiments.papers.sc_runs import (
     smoothing_runs,
     spread_words,
 )
+from calibrant.experiments.papers.registry import Output, PaperItem, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.losses import get
@@ -45,9 +45,6 @@ from calibrant.training import load_sets
 _PICTURES = 8
 #: Width of SC's adjacent windows of the MSP, for the mean gap between wrong and right predictions.
 _WINDOW = 0.05
-
-
-# ---------------------------------------------------------------------- overconfident examples: Fig. 5
 
 
 @item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[RESNET],
@@ -100,8 +97,6 @@ def _pictures(
         (np.asarray(data.inputs[at[name]].convert("RGB")), data.classes[int(data.labels[at[name]])]) for name in ids
     ]
 
-
-# ---------------------------------------------------------------------- the regularisation gradient: Fig. 7
 
 #: Softmax of the model and true distribution: sure and right, sure and wrong, unsure and wrong, unsure and right.
 _CASES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -156,36 +151,16 @@ def gradient_by_error(error: Doubles, classes: int, alpha: float) -> Doubles:
     return regularisation_gradient(logits, truth, alpha)[:, 0]
 
 
-# ---------------------------------------------------------------------- the largest logit: Fig. 9, 13, 14, 17
+_LARGEST = "The largest logit given the MSP, right and wrong predictions"
+_NO_PIXELS = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
 
 
-@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[VIT], minutes=0.8)
-def fig13(bench: Workbench) -> Output:
-    """ViT-S/16 on ImageNet."""
-    return max_logit_panels(bench, VIT, "fig13")
-
-
-@item(
-    "sc.fig14",
-    "The largest logit given the MSP, right and wrong predictions, DeepLabV3+",
-    recipes=[DEEPLAB],
-    minutes=0.8,
-)
-def fig14(bench: Workbench) -> Output:
-    """DeepLabV3+ on Cityscapes."""
-    note = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
-    return max_logit_panels(bench, DEEPLAB, "fig14", *([note] if bench.small else []))
-
-
-@item(
-    "sc.fig17",
-    "The largest logit given the MSP, right and wrong predictions, DenseNet",
-    recipes=[DENSENET],
-    minutes=0.8,
-)
-def fig17(bench: Workbench) -> Output:
-    """DenseNet-BC on CIFAR-100."""
-    return max_logit_panels(bench, DENSENET, "fig17")
+@item("sc.fig13", f"{_LARGEST}, ViT-S/16", recipes=[VIT], minutes=0.8)
+@item("sc.fig14", f"{_LARGEST}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_NO_PIXELS])
+@item("sc.fig17", f"{_LARGEST}, DenseNet", recipes=[DENSENET], minutes=0.8)
+def largest_logit(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
+    """Of cross-entropy and of label smoothing."""
+    return max_logit_panels(bench, item.recipes[0], item.stem, *(small_notes if bench.small else ()))
 
 
 def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
@@ -219,9 +194,6 @@ def mean_gap(gaps: Doubles) -> float:
     """The mean over the windows with a gap; NaN if there is none."""
     finite = gaps[np.isfinite(gaps)]
     return float(finite.mean()) if len(finite) else float("nan")
-
-
-# ---------------------------------------------------------------------- sorted and normalised logits: Fig. 18, 19
 
 
 @item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
@@ -262,7 +234,7 @@ def fig19(bench: Workbench) -> Output:
         by_seed = [
             normalised_given_max_logit(part.plain.msp, part.plain.logits.max(1), part.scores[centre]) for part in sets
         ]
-        draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].powers[centre]}")
+        draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].norms[centre].p}")
         for bins in by_seed:
             for part in bins:
                 slopes.setdefault(_bin_words(part), {}).setdefault(centre, []).append(part.slope)

@@ -1,4 +1,4 @@
-"""The data behind SC's figures: runs with several levels of label smoothing, and their rankings."""
+"""Predictions of runs, ranked by confidence and by normalised logits: what SC's figures and maps of one image show."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from calibrant._arrays import Array, Doubles
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.pixel_maps import Normalisation, image_maps
 from calibrant.experiments.tables.cells import BEST, Column, Line, Table, cell_of, mark_best, number_text, usual_count
 from calibrant.metrics import top_label
-from calibrant.posthoc import LogitNorm, fit_best_norm
-from calibrant.selective import normalised_max_logit
-from calibrant.training import load
+from calibrant.posthoc import LogitNorm, fit_best_norm, rank_shares
+from calibrant.report import ImageMaps
+from calibrant.training import load, load_sets
 
 #: SC's recipes.
 RESNET, VIT, DENSENET, DEEPLAB = (
@@ -27,6 +28,10 @@ CE, LS = "ce", "ls, alpha=0.2"
 SHIFTED = ("sketch", "texture")
 #: The two readings of logit normalisation, by whether logits are centred; SC prints the first.
 READINGS = {False: "not centred", True: "centred"}
+#: Limits of every method's share of wrong pixels in an image that is shown.
+_LEAST_WRONG, _MOST_WRONG = 0.05, 0.5
+#: The same in words, for the figures' notes.
+SHOWN_RULE = "the first of the test set in which each method gets between 5% and 50% of the sampled pixels wrong"
 
 
 class JudgedSet(NamedTuple):
@@ -50,15 +55,13 @@ class NormalisedSet(NamedTuple):
 
     Attributes:
         plain: The test set.
-        powers: p by reading: the one with the lowest AURC, even if that of the MSP is lower.
-        areas: That AURC, on the validation data.
+        norms: By reading: the one with the lowest AURC, even if that of the MSP is lower.
         scores: ``[N]`` by reading.
         winner: The choice among both readings and the MSP.
     """
 
     plain: JudgedSet
-    powers: Mapping[bool, int]
-    areas: Mapping[bool, float]
+    norms: Mapping[bool, Normalisation]
     scores: Mapping[bool, Doubles]
     winner: LogitNorm
 
@@ -105,18 +108,16 @@ def check_shifted(bench: Workbench, recipe: str) -> None:
 def normalise(runs: RunSet, method: str, seed: int) -> NormalisedSet:
     """A method's test set ranked by normalised logits in both readings, p chosen on the run's validation data."""
     held_out, plain = runs.outputs(method, seed, "val"), judge(runs, method, seed)
-    powers: dict[bool, int] = {}
-    areas: dict[bool, float] = {}
-    for centre in READINGS:
-        by_power = LogitNorm(centre=centre).fit(held_out.logits, held_out.labels).aurc_
-        areas[centre], powers[centre] = min((area, p) for p, area in by_power.items() if p is not None)
-    scores = {centre: normalised_max_logit(plain.logits, p, centre=centre) for centre, p in powers.items()}
-    return NormalisedSet(plain, powers, areas, scores, fit_best_norm(held_out.logits, held_out.labels))
+    norms = {centre: Normalisation.fit(held_out.logits, held_out.labels, centre) for centre in READINGS}
+    scores = {centre: norm.score(plain.logits) for centre, norm in norms.items()}
+    return NormalisedSet(plain, norms, scores, fit_best_norm(held_out.logits, held_out.labels))
 
 
 def reading_words(sets: Sequence[NormalisedSet]) -> str:
     """Which reading of the normalisation ranks the validation data better, and in how many runs."""
-    counts = {centre: sum(part.areas[centre] < part.areas[not centre] for part in sets) for centre in READINGS}
+    counts = {
+        centre: sum(part.norms[centre].area < part.norms[not centre].area for part in sets) for centre in READINGS
+    }
     best = max(counts, key=lambda centre: counts[centre])
     return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
 
@@ -157,3 +158,78 @@ def count_words(before: Sequence[float], after: Sequence[float], word: str) -> s
     sign = 1 if word == "higher" else -1
     count = sum(sign * (b - a) > 0 for a, b in zip(before, after, strict=True))
     return f"{word} in {count} of {len(before)} runs"
+
+
+class DrawnPixels(NamedTuple):
+    """The pixels of test images that a run has stored.
+
+    Attributes:
+        image: [N] number of the image of each.
+        correct: [N].
+        scores: [N] by name: confidence, and normalised logits with p chosen on the validation data.
+    """
+
+    image: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    scores: dict[str, Doubles]
+
+
+def read_drawn_pixels(runs: RunSet, method: str, seed: int) -> DrawnPixels:
+    """The pixels of a run's test set with both scores."""
+    chosen_on = "val" if (runs.folder(method) / "val.npz").exists() else "test"
+    data, held_out = runs.outputs(method, seed), runs.outputs(method, seed, chosen_on)
+    confidence, _, correct = top_label(data.logits, data.labels)
+    normalised = Normalisation.fit_best(held_out.logits, held_out.labels).score(data.logits)
+    return DrawnPixels(data.sample, correct, {"confidence": confidence, "normalised": normalised})
+
+
+def choose_image(runs: RunSet, methods: Sequence[str], seed: int) -> int:
+    """The first test image in which every method gets some, but not most, of the sampled pixels wrong.
+
+    If there is none, the image with the largest share of wrong pixels by the method that does best on it.
+    """
+    shares = []
+    for method in methods:
+        pixels = read_drawn_pixels(runs, method, seed)
+        total = np.maximum(np.bincount(pixels.image), 1)
+        shares.append(np.bincount(pixels.image, ~pixels.correct, minlength=len(total)) / total)
+    number = max(map(len, shares))
+    error_shares = np.array([np.pad(share, (0, number - len(share))) for share in shares])
+    fewest, most = error_shares.min(axis=0), error_shares.max(axis=0)
+    suitable = np.flatnonzero((fewest >= _LEAST_WRONG) & (most <= _MOST_WRONG))
+    return int(suitable[0]) if len(suitable) else int(fewest.argmax())
+
+
+def maps_of(bench: Workbench, runs: RunSet, methods: Sequence[str]) -> ImageMaps:
+    """Maps of the shown image by the runs of some methods with their first common seed."""
+    seed = min(set.intersection(*(set(runs.folders[method]) for method in methods)))
+    folder = runs.folders[methods[0]][seed]
+    ids = load_sets(folder.recipe(), bench.data_path).test.ids
+    image = ids[choose_image(runs, methods, seed)]
+    folders = {runs.label(method): runs.folders[method][seed].path for method in methods}
+    return image_maps(folders, image, data=bench.data_path)
+
+
+def rank_table(runs: RunSet, methods: Sequence[str]) -> Table:
+    """The mean rank of wrong pixels among the sampled pixels of their image, over all test images and seeds."""
+    lines = []
+    for method in methods:
+        by_seed = [read_drawn_pixels(runs, method, seed) for seed in runs.folders[method]]
+        cells = [cell_of([mean_wrong_rank(part, score) for part in by_seed]) for score in ("confidence", "normalised")]
+        lines.append(Line(runs.label(method), "", tuple(cells)))
+    titles = ("Rank by confidence", "Rank by normalised logits")
+    columns = tuple(Column("", title=title, direction="high", unit="share") for title in titles)
+    note = (
+        "The share of the sampled pixels of the same image of which the model is more confident, averaged over all "
+        "wrong pixels. 50% is chance; the higher, the better errors are told from correct pixels."
+    )
+    return Table("Ranks of wrong pixels, all test images", note, columns, tuple(lines))
+
+
+def mean_wrong_rank(pixels: DrawnPixels, score: str) -> float:
+    """The mean over wrong pixels of the share of their image's pixels of which the model is more confident."""
+    ranks = np.empty(len(pixels.image))
+    for number in np.unique(pixels.image):
+        here = pixels.image == number
+        ranks[here] = 1 - rank_shares(pixels.scores[score][here])
+    return float(ranks[~pixels.correct].mean()) if not pixels.correct.all() else float("nan")
