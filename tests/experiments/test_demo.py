@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import Policy, Predictions
-from calibrant.experiments.demo import demo
+from calibrant.experiments import demo
 
 
 @pytest.fixture(scope="module")

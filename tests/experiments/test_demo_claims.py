@@ -123,7 +123,6 @@ def test_the_check_in_words(monkeypatch):
 
 def test_a_check_of_another_study_counts_as_none(monkeypatch, tmp_path):
     monkeypatch.setattr("calibrant.experiments.demo_claims.resources.files", lambda package: tmp_path)
-    (tmp_path / CHECK).parent.mkdir()
     for key, sets in ((study_key(), 20), ("another", 0)):
         (tmp_path / CHECK).write_text(json.dumps({"study": key, "sets": 20, "claims": {}}))
         assert read_check()["sets"] == sets

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from scipy import stats
 
-from calibrant.experiments.comparison import detectors
+from calibrant.experiments import detectors
 from calibrant.experiments.detectors import check_detectors, compare_detectors, default_reference, detector_tables
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.training import load

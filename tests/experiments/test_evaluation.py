@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sklearn.metrics import accuracy_score
 
 from calibrant import Predictions
-from calibrant.experiments.evaluation import MORE_NUMBERS, SetOutputs, measure, more_numbers, numbers
+from calibrant.experiments.evaluation import MORE_NUMBERS, Flat, measure, more_numbers, numbers
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc
 from tests.reference import metrics as reference
@@ -71,7 +71,7 @@ def test_one_reading_of_logit_normalisation_can_be_asked_for(sweep, centre):
 def outputs():
     random = np.random.default_rng(3)
     logits = random.normal(0, 2, (301, 7))
-    return SetOutputs(logits, random.integers(0, 7, 301), random.uniform(0, 1, 301))
+    return Flat(logits, random.integers(0, 7, 301), np.arange(301), random.uniform(0, 1, 301))
 
 
 def test_bins_in_a_name_are_the_bins(outputs):

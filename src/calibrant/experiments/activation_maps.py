@@ -35,7 +35,7 @@ from calibrant._imports import need
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import did_you_mean
 from calibrant.data import Batches, Dataset, boxes_in_view, context_only, normalised
-from calibrant.metrics import mean_interval
+from calibrant.metrics import Interval, mean_interval
 from calibrant.models import TIMM, describe
 from calibrant.report import Cell, overlay_map
 from calibrant.training import OpenedRun, RunFolder, evaluation_pipeline, open_run
@@ -52,23 +52,14 @@ TOP = 3
 
 
 class MappedImage(NamedTuple):
-    """An image as a network sees it, and where the network looks.
-
-    Attributes:
-        ident: Id of the image.
-        label: Its class.
-        pixels: [H, W, 3] what the network takes.
-        heat: [H, W] the map, from 0 to 1.
-        probabilities: [K].
-        boxes: [B, 4] in pixels of the network's input; None if the objects' positions are unknown.
-    """
+    """An image as a network sees it, and where the network looks."""
 
     ident: str
     label: int
-    pixels: Pixels
-    heat: Doubles
-    probabilities: Doubles
-    boxes: Doubles | None
+    pixels: Pixels  # [H, W, 3]
+    heat: Doubles  # [H, W] from 0 to 1
+    probabilities: Doubles  # [K]
+    boxes: Doubles | None  # [B, 4] in pixels of the network's input; None if the objects' positions are unknown
 
     @property
     def inside(self) -> float:
@@ -130,15 +121,7 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
 def map_images(
     run: OpenedRun, dataset: Dataset, layer: str, *, explained: Explained = "predicted", progress: Progress = silent
 ) -> Iterator[MappedImage]:
-    """Every image of a data set as a run's network sees it, with its map.
-
-    Args:
-        run: Whose network, and whose recipe prepares the images.
-        dataset: A data set of images.
-        layer: The dotted name of the layer whose maps are drawn.
-        explained: The class whose maps they are.
-        progress: Called after every batch.
-    """
+    """Every image of a data set as a run's network sees it, with the map of a layer, given by its dotted name."""
     pipeline = evaluation_pipeline(run.recipe, dataset)
     mean, std = run.recipe.data.normalisation
     dtype = next(p.dtype for p in run.model.parameters() if p.is_floating_point())
@@ -186,39 +169,33 @@ def activation_maps(
 
 def _check_layer(model: nn.Module, part: nn.Module, name: str, inputs: Tensor) -> None:
     """Raise unless a layer gives features over a grid of positions."""
-    shapes: list[list[int]] = []
-
-    def look(module: nn.Module, arguments: Any, output: Any) -> None:
-        shapes.append(list(output.shape) if isinstance(output, Tensor) else [])
-
-    handle = part.register_forward_hook(look)
+    outputs: list[Any] = []
+    handle = part.register_forward_hook(lambda module, arguments, output: outputs.append(output))
     try:
         with torch.no_grad():
             model.eval()(inputs)
     finally:
         handle.remove()
+    shapes = [list(output.shape) if isinstance(output, Tensor) else [] for output in outputs]
     if not shapes or len(shapes[-1]) != 4 or math.prod(shapes[-1][2:]) < 2:
         words = f"gives {shapes[-1]}" if shapes else "is not used"
         raise ValueError(f"layer {name!r} must give features [N, C, h, w] of several positions, and it {words}")
 
 
+def mean_of_known(values: Doubles) -> Interval:
+    """The mean of the values that are known, over images, with its bootstrap interval."""
+    return mean_interval(values[np.isfinite(values)], level=LEVEL)
+
+
 @dataclass(frozen=True)
 class ChosenImages:
-    """Which images are shown and which are measured.
+    """Which images are shown and which are measured."""
 
-    Attributes:
-        ids: Shown, by name; if empty, ``count`` of them.
-        count: How many are shown.
-        seed: Seed of the draw; without one the first ``count`` are shown.
-        measured: How many the number is computed on, drawn from all.
-        with_context: Also show each with its objects covered, where the data have boxes.
-    """
-
-    ids: Sequence[str] = ()
+    ids: Sequence[str] = ()  # shown, by name; if empty, ``count`` of them
     count: int = 6
-    seed: int | None = None
-    measured: int = 500
-    with_context: bool = True
+    seed: int | None = None  # of the draw; without one the first ``count`` are shown
+    measured: int = 500  # how many the number is computed on, drawn from all
+    with_context: bool = True  # also show each with its objects covered, where the data have boxes
 
     def select_shown(self, dataset: Dataset) -> list[str]:
         """The images that are shown, by name."""
@@ -245,17 +222,11 @@ class ChosenImages:
 
 @dataclass(frozen=True)
 class ActivationStudy:
-    """What was drawn and measured.
+    """What was drawn and measured."""
 
-    Attributes:
-        document: Every number, as JSON has it.
-        pictures: For each row of the document the picture, and the map of each run over it.
-        shares: For each run the share of each measured map inside the boxes, NaN where there is no map.
-    """
-
-    document: dict[str, Any]
-    pictures: list[list[Cell]]
-    shares: dict[str, Doubles]
+    document: dict[str, Any]  # every number, as JSON has it
+    pictures: list[list[Cell]]  # for each row of the document the picture, and the map of each run over it
+    shares: dict[str, Doubles]  # for each run the share of each measured map inside the boxes, NaN without a map
 
 
 class _RunMaps:
@@ -312,16 +283,8 @@ def study_activation_maps(
 ) -> ActivationStudy:
     """Draw and measure the class activation maps of several runs on the same images.
 
-    Args:
-        runs: Folders of finished runs, by the name of their column.
-        images: The images to show and to measure.
-        data: Folder of the data, if not the recipes'.
-        split: The set of the runs, as for `predict_run`; the test set if left out.
-        layer: The layer whose maps are drawn; if left out, the last convolutional block of each network.
-        explained: The class whose maps they are.
-        accelerator: As in Lightning Fabric.
-        trust_code: As for `predict_run`.
-        progress: Called after every batch of measured images.
+    Runs are given by the names of their columns, data, split, accelerator and trust as for `predict_run`. Maps are of
+    the last convolutional block of each network unless a layer is named; progress is called after every batch.
     """
     layers = {name: check_network(folder, layer) for name, folder in runs.items()}
     parts: dict[str, _RunMaps] = {}
@@ -359,9 +322,8 @@ def _shown_rows(parts: Mapping[str, _RunMaps]) -> tuple[list[dict[str, Any]], li
                 continue
             boxes = first.shown[ident].boxes
             image = next(iter(mapped.values()))
-            label = first.classes[image.label]
             rows.append({
-                "id": ident, "label": label, "context": is_covered,
+                "id": ident, "label": first.classes[image.label], "context": is_covered,
                 "methods": [_cell(name, image, first.classes) for name, image in mapped.items()],
             })  # fmt: skip
             cells = [Cell(image.pixels, "", boxes)]
@@ -385,7 +347,7 @@ def _numbers(parts: Mapping[str, _RunMaps]) -> dict[str, Any]:
     methods = [
         {
             "name": name, "model": part.model, "layer": part.layer, "images": int(np.isfinite(part.inside).sum()),
-            "inside": vars(mean_interval(part.inside[np.isfinite(part.inside)], level=LEVEL)),
+            "inside": vars(mean_of_known(part.inside)),
         }
         for name, part in parts.items()
     ]  # fmt: skip
@@ -403,5 +365,4 @@ def _numbers(parts: Mapping[str, _RunMaps]) -> dict[str, Any]:
 def paired_change(first: Doubles, second: Doubles) -> dict[str, Any]:
     """The mean change from one column to another over the samples that have both, with its interval."""
     change = second - first
-    change = change[np.isfinite(change)]
-    return {"images": len(change), **vars(mean_interval(change, level=LEVEL))}
+    return {"images": int(np.isfinite(change).sum()), **vars(mean_of_known(change))}

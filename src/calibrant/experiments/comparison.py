@@ -234,22 +234,25 @@ class _DataRecords(RootModel[dict[str, _DataRecord]]):
     """The contents of data.json, by a key of the settings that determine the samples."""
 
 
+def has_record(folder: Path, name: str, work: str) -> bool:
+    """Whether a folder has the record of a work; raise if it holds something else instead. Nothing is changed."""
+    check_output(folder, folder=True)
+    names = sorted(os.listdir(folder)) if folder.exists() else []
+    foreign = [other for other in names if not other.startswith(PART)]
+    if foreign and name not in names:
+        raise ValueError(f"{folder} is not the folder of a {work}: it holds {foreign[0]}; name a new folder")
+    return name in names
+
+
 def check_folder(folder: Path) -> bool:
     """Whether a folder holds a comparison; raise if it holds something else. Nothing is changed."""
-    check_output(folder, folder=True)
-    try:
-        names = sorted(os.listdir(folder))
-    except FileNotFoundError:
+    if not has_record(folder, STUDY, "comparison"):
         return False
-    foreign = [name for name in names if not name.startswith(PART)]
-    if STUDY in names:
-        try:
-            read_record(folder / STUDY, _StudyRecord, "name a new folder")
-        except DamagedError as error:
-            raise ValueError(f"{folder} is not the folder of a comparison: {error}") from None
-    elif foreign:
-        raise ValueError(f"{folder} is not the folder of a comparison: it holds {foreign[0]}; name a new folder")
-    return STUDY in names
+    try:
+        read_record(folder / STUDY, _StudyRecord, "name a new folder")
+    except DamagedError as error:
+        raise ValueError(f"{folder} is not the folder of a comparison: {error}") from None
+    return True
 
 
 def claim(folder: Path, study: Study, data_record: Mapping[str, Any] | None = None) -> None:
@@ -275,17 +278,7 @@ def claim(folder: Path, study: Study, data_record: Mapping[str, Any] | None = No
 def record_data(study: Study, folder: Path, data: str | None, trust_code: bool = False) -> dict[str, Any]:
     """Read the data once before anything runs, and check the model and loss of every method against them.
 
-    Args:
-        study: What is compared.
-        folder: The comparison's folder.
-        data: Folder of the data, if not the recipe's.
-        trust_code: Allow importing and calling a model given as ``package.module:factory``.
-
-    Returns:
-        The contents of `DATA`.
-
-    Raises:
-        ValueError: The folder's runs were trained on other data.
+    Returns the contents of `DATA`; an error if the folder's runs were trained on other data.
     """
     records = _read_records(folder)
     path = _data_path(study.recipe, data)

@@ -26,7 +26,7 @@ from calibrant.experiments.tables.verdict import judge_methods
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison
-from calibrant.training import RunFolder, environment
+from calibrant.training import Recipe, RunFolder, environment
 
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
@@ -68,22 +68,24 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
         if name not in ("val", "test"):
             pages[f"{SET}{name}"] = _table_of_set(comparison, name, without_runs)
     nowhere = [label for label, target in without_runs if not target]
-    pages["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
+    ranks = {"ranks": ("", "Average ranks")}
     if len(study.tune) > 1:
-        pages["ranks"] = tables.retitle(pages["ranks"], "Average ranks over all tuning targets")
-        for target in filter(final.column("tuned_for").__contains__, study.tune):
-            pages[f"ranks-{target}"] = tables.average_ranks(
-                results, RANKED, target=target, missing=nowhere, title=f"Average ranks, tuned for {target}"
-            )
-    if reference is not None:
-        table = tables.differences(results, reference, [metric for metric in PAIRED if metric in metrics])
-        pages |= {"paired": table} if table.rows else {}
-    for number in study.recipe.tables:
-        if (table := recipe_table(results, study.recipe, number)).rows:
-            pages[f"{TABLE}{number}"] = table
+        tuned = [target for target in study.tune if target in final.column("tuned_for")]
+        ranks = {"ranks": ("", "Average ranks over all tuning targets")}
+        ranks |= {f"ranks-{target}": (target, f"Average ranks, tuned for {target}") for target in tuned}
+    for name, (target, title) in ranks.items():
+        pages[name] = tables.average_ranks(results, RANKED, target=target, missing=nowhere, title=title)
+    pages |= further_tables(results, study.recipe, reference, [metric for metric in PAIRED if metric in metrics])
     if expected and study.recipe.expected:
         pages["expected"] = tables.expected(results, study.recipe)
     return pages
+
+
+def further_tables(results: Results, recipe: Recipe, reference: str | None, metrics: Sequence[str]) -> dict[str, Table]:
+    """The differences from the reference and the tables of the recipe, where they have rows."""
+    pages = {} if reference is None else {"paired": tables.differences(results, reference, metrics)}
+    pages |= {f"{TABLE}{number}": recipe_table(results, recipe, number) for number in recipe.tables}
+    return {name: table for name, table in pages.items() if table.rows}
 
 
 def _norm_words(final: Results) -> str:
@@ -114,8 +116,7 @@ def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str
     is_context = "context-only" in (also, getattr(also, "variant", None))
     columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
     if is_context:
-        directions = ("low" if column.metric == "mean_confidence" else "none" for column in columns)
-        columns = [column._replace(direction=d) for column, d in zip(columns, directions, strict=True)]
+        columns = [c._replace(direction="low" if c.metric == "mean_confidence" else "none") for c in columns]
     table = tables.summary(comparison.results, columns, missing=missing, title=f"On the set {name!r}")
     why = "No object is visible in these images: lower confidence is better, and the other metrics have no direction."
     return tables.retitle(table, note=f"{table.note} {why}") if is_context else table
@@ -156,9 +157,8 @@ def _remove_stale(folder: Path, names: Collection[str]) -> None:
         files = [folder / f"{name}.{suffix}" for suffix in FORMATS]
         # The name of a set can be anything: the files are ours if they exist in every format.
         if name not in names and (name in NAMES or all(file.is_file() for file in files)):
-            for file in files:
-                if file.is_file():
-                    file.unlink()
+            for file in filter(Path.is_file, files):
+                file.unlink()
 
 
 def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import base64
 import contextlib
 import datetime
 import io
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from calibrant._files import PART, check_output, remove_leftovers, write_json
+from calibrant._files import remove_leftovers, write_json
 from calibrant._imports import MissingExtraError
 from calibrant._numbers import count, fixed, percent, round_percent
 from calibrant._progress import Progress, silent
 from calibrant.auditing import Audit, audit
 from calibrant.data import Dataset, read
+from calibrant.experiments.comparison import has_record
 from calibrant.export import Exported
 from calibrant.predictions import Predictions
 from calibrant.report import write_demonstration
@@ -61,19 +61,12 @@ _QUICK = {"epochs": 32, "train": 3000, "validation": 8000, "test": 4000}
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration leaves.
-
-    Attributes:
-        page: The one to open.
-        document: Every number and sentence on it.
-        audit: The audit of the network on test data, with the policy.
-        policy: Fitted on validation data.
-    """
+    """What the demonstration leaves."""
 
     page: Path
-    document: Mapping[str, Any]
-    audit: Audit
-    policy: Policy
+    document: Mapping[str, Any]  # every number and sentence on the page
+    audit: Audit  # of the network on test data, with the policy
+    policy: Policy  # fitted on validation data
 
 
 def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
@@ -110,9 +103,6 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
         seed: Seed of the data and of the network.
         quick: Less data and fewer epochs.
         progress: Called as it advances; the total is 10.
-
-    Returns:
-        The page, and what is on it.
     """
     started = time.monotonic()
     folder, stages = Path(folder), _WholeProgress(progress)
@@ -164,15 +154,11 @@ class _DemoRecord(BaseModel):
 
 def _claim(folder: Path, seed: int, quick: bool) -> None:
     """Claim a folder for the demonstration; refuse one that holds anything else, or was made with other arguments."""
-    check_output(folder, folder=True)
-    names = sorted(os.listdir(folder)) if folder.exists() else []
-    if RECORD in names:
+    if has_record(folder, RECORD, "demonstration"):
         record = read_record(folder / RECORD, _DemoRecord, "name a new folder")
         if (record.seed, record.quick) != (seed, quick):
             words = f"--seed {record.seed}{' --quick' if record.quick else ''}"
             raise ValueError(f"{folder} holds a demonstration made with {words}; name a new folder")
-    elif strangers := [name for name in names if not name.startswith(PART)]:
-        raise ValueError(f"{folder} is not the folder of a demonstration: it holds {strangers[0]}; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RECORD, {"format": "calibrant.demo", "seed": seed, "quick": quick})
     remove_leftovers(folder)

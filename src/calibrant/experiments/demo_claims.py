@@ -72,24 +72,15 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A difference and its expected sign: ``first - second`` is above 0, or below.
+    """A difference and its expected sign: ``first - second`` is above 0, or below."""
 
-    Attributes:
-        name: In files.
-        words: For people.
-        first, second: Whose difference it is.
-        above: The expected sign.
-        paper: Who claims it.
-        why: Where it does not hold here, the reason.
-    """
-
-    name: str
+    name: str  # in files
     words: str
     first: Quantity
     second: Quantity
     above: bool
-    paper: str
-    why: str = ""
+    paper: str  # who claims it
+    why: str = ""  # the reason, where it does not hold here
 
 
 _TOO_FEW_SEEDS = (

@@ -16,11 +16,10 @@ from calibrant._files import check_output, read_json, write_json
 from calibrant._validation import listing
 from calibrant.detection import Backbone, Detection, plan_run
 from calibrant.experiments import tables
-from calibrant.experiments.comparison_page import PAGE
+from calibrant.experiments.comparison_page import PAGE, further_tables
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.tables.cells import Column, Table
+from calibrant.experiments.tables.cells import Table
 from calibrant.experiments.tables.formats import write_table
-from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.metrics import DETECTION
 from calibrant.report import PaperPart, write_paper_page
 from calibrant.training import EventLog, Recipe, RunFolder, train
@@ -55,17 +54,8 @@ def compare_detectors(
 ) -> Results:
     """Train a detector on every backbone with every seed; what is finished is not computed again.
 
-    Args:
-        recipe: A recipe for detection.
-        backbones: The backbones by name.
-        seeds: Seeds of the runs.
-        folder: For the runs and all their numbers.
-        data: Folder of the data, if not the recipe's.
-        event_log: Returns the event log for a backbone and a seed.
-        **options: Options of `calibrant.training.train`: devices, nodes, accelerator, trust_code.
-
-    Returns:
-        The numbers of all runs; ``method`` is the name of the backbone.
+    The name of a backbone is the ``method`` of its results; ``event_log`` returns the event log for a backbone and a
+    seed. Further options are those of `calibrant.training.train`: devices, nodes, accelerator, trust_code.
     """
     check_detectors(folder)
     rows: list[ResultRow] = []
@@ -110,12 +100,7 @@ def detector_tables(results: Results, recipe: Recipe, reference: str | None) -> 
         )
         for kind, word in (("ap", "precision"), ("ar", "recall"))
     }
-    if reference is not None:
-        table = tables.differences(results, reference, [Column(metric) for metric in PAIRED if metric in names])
-        pages |= {"paired": table} if table.rows else {}
-    for number in recipe.tables:
-        if (table := recipe_table(results, recipe, number)).rows:
-            pages[f"table-{number}"] = table
+    pages |= further_tables(results, recipe, reference, [metric for metric in PAIRED if metric in names])
     expected = tables.expected(results, recipe)
     if any(line.cells[1] for line in expected.rows):
         pages["expected"] = expected
@@ -156,11 +141,7 @@ def describe_setting(backbones: Backbones, recipe: Recipe) -> list[str]:
 
 def default_reference(names: Sequence[str], usual: Sequence[str]) -> str | None:
     """The backbone that others are tested against: the first whose name is, or begins with, a usual one."""
-    for word in usual:
-        for name in names:
-            if name == word or name.startswith(f"{word},"):
-                return name
-    return None
+    return next((name for word in usual for name in names if name == word or name.startswith(f"{word},")), None)
 
 
 def as_plain(results: Results) -> dict[str, Any]:

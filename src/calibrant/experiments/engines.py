@@ -46,23 +46,14 @@ _PRELOADED = [
 
 @dataclass(frozen=True)
 class Job:
-    """A run to execute.
-
-    Attributes:
-        key: Key of the recipe.
-        recipe: The recipe as plain values, which can be sent to other processes.
-        folder: The run folder.
-        data: Folder of the data, if not the recipe's.
-        title: Its name in a progress bar.
-        trust_code: Whether a ``package.module:factory`` may be imported and called.
-    """
+    """A run to execute."""
 
     key: str
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any]  # as plain values, which can be sent to other processes
     folder: str
-    data: str | None
-    title: str
-    trust_code: bool = False
+    data: str | None  # folder of the data, if not the recipe's
+    title: str  # in a progress bar
+    trust_code: bool = False  # whether a package.module:factory may be imported and called
 
     @classmethod
     def of(cls, recipe: Recipe, runs: Path, data: str | None, title: str, trust_code: bool = False) -> Job:
@@ -130,11 +121,7 @@ class Job:
 def perform(job: Job, threads: int, progress: Progress = silent, accelerator: str = "auto") -> bool:
     """Execute a job in this process; return whether it succeeded. An error is recorded, not raised.
 
-    Args:
-        job: The job.
-        threads: Threads of PyTorch; 0 leaves them unchanged.
-        progress: Called with the steps of the training.
-        accelerator: As in Lightning Fabric.
+    0 ``threads`` leaves those of PyTorch unchanged.
     """
     if threads:
         torch.set_num_threads(threads)
@@ -166,13 +153,9 @@ def perform(job: Job, threads: int, progress: Progress = silent, accelerator: st
 
 
 class Stage:
-    """The runs of one stage of a comparison; reports the finished and the current ones to a `Progress`.
+    """The runs of one stage of a comparison, such as "testing", of which ``pending`` are not on disk.
 
-    Args:
-        name: Such as "testing".
-        total: Number of runs.
-        pending: Number of runs that are not on disk.
-        progress: Called with the number of finished runs; current ones count by their shares.
+    Reports the number of finished ones to a `Progress`; current ones count by their shares.
     """
 
     def __init__(self, name: str, total: int, pending: int, progress: Progress = silent):

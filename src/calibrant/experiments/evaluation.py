@@ -22,35 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import RootModel, model_validator
 
+from calibrant import metrics, posthoc
 from calibrant._arrays import Array
 from calibrant._files import json_value, nulls_as_nan, written_aside
 from calibrant.experiments.tables.cells import Column
-from calibrant.metrics import (
-    BINS,
-    PYCALIB,
-    RISKS,
-    ConfidenceSketch,
-    aece,
-    augrc,
-    aurc,
-    coverage_at_risk,
-    describe,
-    e_aurc,
-    ece,
-    mce,
-    objectness_deviation,
-    split_name,
-    top_label,
-)
-from calibrant.posthoc import (
-    LogitNorm,
-    TemperatureScaling,
-    assign_folds,
-    crossfit,
-    crossfit_ranks,
-    fit_best_norm,
-    scores_by_reading,
-)
+from calibrant.metrics import ConfidenceSketch
+from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName, Value, check_metric, read_record
 
@@ -88,6 +65,7 @@ class Flat(NamedTuple):
     logits: Array
     labels: Array
     sample: NDArray[np.int64]
+    objectness: Array | None = None
 
 
 def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
@@ -119,8 +97,8 @@ class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, 
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for _, posthoc, _, metric, value in self.root:
-            check_metric(metric, None if posthoc == "logit-norm" else value)  # an estimate, which may be out of bounds
+        for _, repair, _, metric, value in self.root:
+            check_metric(metric, None if repair == "logit-norm" else value)  # an estimate, which may be out of bounds
         if not self.root:
             raise ValueError("it has no numbers")
         return self
@@ -146,7 +124,7 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
-    norm = fit_best_norm(fitted_on.logits, fitted_on.labels, centre=centre)
+    norm = posthoc.fit_best_norm(fitted_on.logits, fitted_on.labels, centre=centre)
     pooled = {name for name, also in folder.recipe().data.also.items() if getattr(also, "pool", False)}
     for name, data in sets.items():
         if data is fitted_on and name != "test":
@@ -156,7 +134,9 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
         else:
             scaled = temperature.transform(data.logits)
             yield from _temperature_numbers(name, scaled, data.labels, temperature.temperature_)
-            yield from _norm_numbers(name, norm.score(data.logits), data, _power([norm]))
+            correct = data.logits.argmax(1) == data.labels
+            for metric, value in _selective(norm.score(data.logits), correct).items():
+                yield Number(name, "logit-norm", _power([norm]), metric, value)
 
 
 def flat(predictions: Predictions) -> Flat:
@@ -171,15 +151,16 @@ def flat(predictions: Predictions) -> Flat:
     if predictions.ignore_index is not None:
         counted = labels != predictions.ignore_index
         logits, labels, sample = logits[counted], labels[counted], sample[counted]
-    return Flat(logits, labels, sample)
+    objectness = None if predictions.objectness is None else np.asarray(predictions.objectness)
+    return Flat(logits, labels, sample, objectness)
 
 
 def _crossfit_numbers(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
-    folds = assign_folds(data.sample)
+    folds = posthoc.assign_folds(data.sample)
     logits, temperature = _crossfit_temperature(TemperatureScaling, data, folds)
     yield from _temperature_numbers(name, logits, data.labels, temperature)
-    plain, _, correct = top_label(data.logits, data.labels)
-    ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
+    plain, _, correct = metrics.top_label(data.logits, data.labels)
+    ranked = posthoc.crossfit_ranks(plain, posthoc.scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
     # The change by ranking within the folds is added to the value of the confidence on the whole set.
     on_all, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
@@ -194,59 +175,47 @@ def _power(norms: Sequence[LogitNorm]) -> float:
     return float(np.mean(powers[centre])) * (1 if centre else -1) if powers[centre] else math.nan
 
 
-def _temperature_numbers(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:
+def _sketched(logits: Array, labels: Array) -> dict[str, float]:
     sketch = ConfidenceSketch()
     sketch.update(logits, labels)
-    for metric, value in sketch.compute().items():
-        yield Number(name, "temperature", temperature, metric, float(value))
+    return {metric: float(value) for metric, value in sketch.compute().items()}
 
 
-def _norm_numbers(name: str, score: Array, data: Flat, power: float) -> Iterator[Number]:
-    for metric, value in _selective(score, data.logits.argmax(1) == data.labels).items():
-        yield Number(name, "logit-norm", power, metric, value)
+def _temperature_numbers(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:
+    for metric, value in _sketched(logits, labels).items():
+        yield Number(name, "temperature", temperature, metric, value)
 
 
 def _selective(score: Array, correct: Array) -> dict[str, float]:
     """The selective metrics: a score changes what is accepted, not what is predicted."""
     score = score.astype(np.float64)
-    metrics = {"aurc": aurc(score, correct), "e_aurc": e_aurc(score, correct), "augrc": augrc(score, correct)}
-    metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(score, correct, risk) for risk in RISKS}
-    return {metric: float(value) for metric, value in metrics.items()}
+    values = {name: getattr(metrics, name)(score, correct) for name in ("aurc", "e_aurc", "augrc")}
+    values |= {f"coverage_at_risk_{risk:g}": metrics.coverage_at_risk(score, correct, risk) for risk in metrics.RISKS}
+    return {metric: float(value) for metric, value in values.items()}
 
 
-class SetOutputs(NamedTuple):
-    """The predictions of a set, for its metrics."""
-
-    logits: Array
-    labels: Array
-    objectness: Array | None = None
-
-
-def measure(name: str, data: SetOutputs) -> float:
+def measure(name: str, data: Flat) -> float:
     """Compute a metric by its name, which includes bins and convention, from logits and labels.
 
     Example:
-        >>> outputs = SetOutputs(np.log([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]), np.array([0, 0, 0]))
-        >>> round(measure("ece_2", outputs), 4), round(measure("ece_10", outputs), 4)  # |2.3 - 2| / 3; 0.1, 0.6, 0.2
+        >>> data = Flat(np.log([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]]), np.array([0, 0, 0]), np.arange(3))
+        >>> round(measure("ece_2", data), 4), round(measure("ece_10", data), 4)  # |2.3 - 2| / 3; 0.1, 0.6, 0.2
         (0.1, 0.3)
     """
-    describe(name)
-    confidence, _, correct = top_label(data.logits, data.labels)
-    base, setting = split_name(name.removeprefix(PYCALIB))
+    metrics.describe(name)
+    confidence, _, correct = metrics.top_label(data.logits, data.labels)
+    base, setting = metrics.split_name(name.removeprefix(metrics.PYCALIB))
     if base == "objectness_deviation":
-        return math.nan if data.objectness is None else objectness_deviation(confidence, data.objectness)
-    bins = int(setting) if setting is not None else BINS
-    if name.startswith(PYCALIB):
-        function, classes = (ece if base == "ece" else mce), data.logits.shape[1]
-        return function(confidence, correct, bins=bins, convention="pycalib", classes=classes)
+        return math.nan if data.objectness is None else metrics.objectness_deviation(confidence, data.objectness)
+    bins = int(setting) if setting is not None else metrics.BINS
+    function = metrics.ece if base == "ece" else metrics.mce
+    if name.startswith(metrics.PYCALIB):
+        return function(confidence, correct, bins=bins, convention="pycalib", classes=data.logits.shape[1])
     if base == "aece":
-        return aece(confidence, correct, bins=bins)
+        return metrics.aece(confidence, correct, bins=bins)
     if base in ("ece", "mce") and setting is not None:
-        return (ece if base == "ece" else mce)(confidence, correct, bins=bins)
-    sketch = ConfidenceSketch()
-    sketch.update(data.logits, data.labels)
-    values = sketch.compute()
-    return float(values.get(name, math.nan))
+        return function(confidence, correct, bins=bins)
+    return float(_sketched(data.logits, data.labels).get(name, math.nan))
 
 
 def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
@@ -268,34 +237,33 @@ def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
 
 
 def _compute(folder: RunFolder, keys: Iterable[tuple[str, str, str]]) -> Iterator[Number]:
-    outputs: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
+    repaired: dict[tuple[str, str], tuple[Flat, float]] = {}
     for name, repair, metric in keys:
-        if (name, repair) not in outputs:
-            outputs[name, repair] = repair_set(folder, name, repair)
-        data, parameter = outputs[name, repair]
+        if (name, repair) not in repaired:
+            repaired[name, repair] = repair_set(folder, name, repair)
+        data, parameter = repaired[name, repair]
         yield Number(name, repair, parameter, metric, measure(metric, data))
 
 
-def repair_set(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, float]:
+def repair_set(folder: RunFolder, name: str, repair: str) -> tuple[Flat, float]:
     """The predictions of a set after a repair, and its temperature.
 
     The repair is fitted on the validation predictions, or else cross-fitted on the set itself.
     """
-    predictions = Predictions.open(folder / f"{name}.npz")
-    data = flat(predictions)
-    objectness = predictions.objectness if predictions.objectness is None else np.asarray(predictions.objectness)
+    data = flat(Predictions.open(folder / f"{name}.npz"))
     if repair == "none":
-        return SetOutputs(data.logits, data.labels, objectness), math.nan
+        return data, math.nan
     rule = RULES.get(repair, TemperatureScaling)
     if (folder / "val.npz").exists():
         held_out = flat(Predictions.open(folder / "val.npz"))
         scaling = rule().fit(held_out.logits, held_out.labels)
-        return SetOutputs(scaling.transform(data.logits), data.labels, objectness), scaling.temperature_
-    logits, temperature = _crossfit_temperature(rule, data, assign_folds(data.sample))
-    return SetOutputs(logits, data.labels, objectness), temperature
+        logits, temperature = scaling.transform(data.logits), scaling.temperature_
+    else:
+        logits, temperature = _crossfit_temperature(rule, data, posthoc.assign_folds(data.sample))
+    return data._replace(logits=logits), temperature
 
 
 def _crossfit_temperature(rule: Callable[[], TemperatureScaling], data: Flat, folds: Array) -> tuple[Array, float]:
     """The scaled logits of every fold, and the mean temperature."""
-    scaled = crossfit(rule, data.logits, data.labels, folds)
+    scaled = posthoc.crossfit(rule, data.logits, data.labels, folds)
     return scaled.logits, float(np.mean([scaling.temperature_ for scaling in scaled.fitted]))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Doubles
+from calibrant._files import json_value
 from calibrant._validation import listing
 from calibrant.data import Dataset
 from calibrant.experiments.comparison import RUNS, STUDY
@@ -42,10 +43,8 @@ def split_name(argument: str) -> tuple[str, Path]:
 def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, Path]:
     """Run folders by the names of their methods.
 
-    Args:
-        arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for one run of
-            each of its methods.
-        seed: Seed of the runs of a comparison; the first if left out.
+    Arguments are folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for one run of
+    each of its methods, with this seed or its first.
     """
     runs: dict[str, Path] = {}
     for argument in arguments:
@@ -77,12 +76,8 @@ def image_maps(
 ) -> ImageMaps:
     """Maps of one image by the networks of runs, which must take it in the same size with the same classes.
 
-    Args:
-        runs: Folders by the names of their methods.
-        image: Its id in the data set, or a unique ending of it.
-        data: Folder of the data, if not the recipes'.
-        split: The split of the image; the recipe's test split if left out.
-        trust_code: As for `calibrant.training.predict_run`.
+    Runs are given by the names of their methods, the image by its id in the data set or a unique ending of it, data,
+    split and trust as for `calibrant.training.predict_run`.
     """
     images = {
         name: predict_image(path, image, data=data, split=split, trust_code=trust_code) for name, path in runs.items()
@@ -112,19 +107,12 @@ def _counted_pixels(labels: npt.NDArray[np.int64], dataset: Dataset) -> npt.NDAr
 
 
 class Normalisation(NamedTuple):
-    """Logit normalisation with the p that ranks a set best.
-
-    Attributes:
-        p: The norm's p.
-        centre: Whether logits are centred first.
-        area: The AURC on the set.
-        is_better: Whether it ranks the set better than the confidence does; where not, `LogitNorm` would fall back.
-    """
+    """Logit normalisation with the p that ranks a set best."""
 
     p: int
-    centre: bool
-    area: float
-    is_better: bool
+    centre: bool  # whether logits are centred first
+    area: float  # the AURC on the set
+    is_better: bool  # than the confidence, on the set; where not, LogitNorm would fall back
 
     @classmethod
     def fit(cls, logits: Any, labels: Any, centre: bool) -> Normalisation:
@@ -200,10 +188,6 @@ def _ranks(score: Doubles, counted: npt.NDArray[np.bool_]) -> Doubles:
 def _series(confidence: Doubles, correct: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Fifteen bins of a reliability diagram; pixels of one image depend on each other, so there are no intervals."""
     bins = reliability(confidence, correct)
+    series = {name: getattr(bins, name) for name in ("low", "high", "count", "confidence", "accuracy")}
     unknown = [None] * len(bins.count)
-    return {
-        "low": bins.low.tolist(), "high": bins.high.tolist(), "count": bins.count.tolist(),
-        "confidence": [None if math.isnan(v) else v for v in bins.confidence.tolist()],
-        "accuracy": [None if math.isnan(v) else v for v in bins.accuracy.tolist()],
-        "accuracy_low": unknown, "accuracy_high": unknown,
-    }  # fmt: skip
+    return json_value(series) | {"accuracy_low": unknown, "accuracy_high": unknown}

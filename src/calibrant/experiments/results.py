@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ class Results:
 
     def __init__(self, rows: Iterable[ResultRow] = ()):
         distinct: dict[tuple[Any, ...], ResultRow] = {}
-        for row in map(_check_row, rows):
+        for row in (_typed_row(row, "results") for row in rows):
             before = distinct.setdefault(row[:-1], row)
             if before != row:
                 raise ValueError(
@@ -107,12 +107,8 @@ class Results:
         for row in self.where(**conditions):
             before = rows.setdefault(row.seed, row)
             if before is not row:
-                differ = [
-                    n
-                    for n, a, b in zip(ResultRow._fields, before, row, strict=True)
-                    if n != "value" and a is not b and a != b
-                ]
-                values = "; ".join(f"{n} {getattr(before, n)!r} and {getattr(row, n)!r}" for n in differ)
+                pairs = list(zip(ResultRow._fields, before, row, strict=True))[:-1]
+                values = "; ".join(f"{n} {a!r} and {b!r}" for n, a, b in pairs if a is not b and a != b)
                 raise ValueError(f"seed {row.seed} has more than one {row.metric} of {row.method!r}: {values}")
         return {seed: row.value for seed, row in sorted(rows.items())}
 
@@ -152,21 +148,21 @@ class Results:
         return self
 
 
-def _check_row(row: ResultRow) -> ResultRow:
-    """The row with Python's own types, and with the NaN object that equals itself in tuples."""
-    if len(row) != len(ResultRow._fields):
-        raise ValueError(f"a row of results has {len(ResultRow._fields)} columns, got {len(row)}: {row!r}")
-    fixed: list[Any] = []
-    for name, value in zip(ResultRow._fields, row, strict=True):
+def _typed_row(values: Sequence[Any], location: str) -> ResultRow:
+    """A row with Python's own types, and with the NaN object that equals itself in tuples."""
+    if len(values) != len(ResultRow._fields):
+        raise ValueError(f"a row of results has {len(ResultRow._fields)} columns, got {len(values)}: {values!r}")
+    typed: list[Any] = []
+    for name, value in zip(ResultRow._fields, values, strict=True):
         kind = _KINDS.get(name, str)
         if kind is str and not isinstance(value, str):
-            raise ValueError(f"results: {name} must be text, got {value!r}")
+            raise ValueError(f"{location}: {name} must be text, got {value!r}")
         try:
-            value = kind(value)
+            number = kind(value)
         except (TypeError, ValueError):
-            raise ValueError(f"results: {name} must be a number, got {value!r}") from None
-        fixed.append(math.nan if value != value else value)
-    return ResultRow(*fixed)
+            raise ValueError(f"{location}: {name} must be a number, got {value!r}") from None
+        typed.append(math.nan if number != number else number)
+    return ResultRow(*typed)
 
 
 def _describe(row: ResultRow) -> str:
@@ -223,21 +219,11 @@ def _rows_of_csv(path: Path) -> Iterator[ResultRow]:
         _check_columns(head, path)
         if not text.endswith("\n"):  # a number that was cut off would still be a number
             raise ValueError(f"{path}: the file ends in the middle of its last line")
-        order = [head.index(name) for name in ResultRow._fields]
+        order = [(head.index(name), _KINDS.get(name) is float) for name in ResultRow._fields]
         for line in reader:
             if len(line) != len(head):
                 raise ValueError(f"{path}: line {reader.line_num} has {len(line)} columns instead of {len(head)}")
-            yield _row_of_texts([line[at] for at in order], f"{path}: line {reader.line_num}")
+            values = [math.nan if is_float and not line[at] else line[at] for at, is_float in order]
+            yield _typed_row(values, f"{path}: line {reader.line_num}")
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num} is not CSV: {error}") from error
-
-
-def _row_of_texts(texts: list[str], location: str) -> ResultRow:
-    values: list[Any] = []
-    for name, text in zip(ResultRow._fields, texts, strict=True):
-        kind = _KINDS.get(name, str)
-        try:
-            values.append(math.nan if kind is float and not text else kind(text))
-        except ValueError:
-            raise ValueError(f"{location}: {name} must be a number, got {text!r}") from None
-    return ResultRow(*values)

@@ -25,23 +25,14 @@ MOST_COMBINATIONS = 100_000
 #: The search of ALS (its Table 2).
 _ALS: Space = {"targets.beta": (1.0, 0.75, 0.25)}
 
-#: Methods that are more than a loss, as settings of the recipe.
-_ADAPTIVE = {"targets.name": "adaptive"}
-BEYOND_LOSSES: dict[str, Settings] = {
-    "als": _ADAPTIVE,
-    "als+context": _ADAPTIVE | {"data.context_rate": 0.15},
-    "cutmix": {"mixing": {"name": "cutmix"}},
-    "ricap": {"mixing": {"name": "ricap"}},
-    "mixup": {"mixing": {"name": "mixup"}},
-}
-
-#: Their names in words.
-_TITLES = {
-    "als": "Adaptive label smoothing",
-    "als+context": "Adaptive label smoothing with context-only samples",
-    "cutmix": "CutMix",
-    "ricap": "Random image cropping and patching",
-    "mixup": "Mixup",
+#: Methods that are more than a loss: their names in words, and what they change in a recipe.
+_ADAPTIVE: Settings = {"targets.name": "adaptive"}
+BEYOND_LOSSES: dict[str, tuple[str, Settings]] = {
+    "als": ("Adaptive label smoothing", _ADAPTIVE),
+    "als+context": ("Adaptive label smoothing with context-only samples", _ADAPTIVE | {"data.context_rate": 0.15}),
+    "cutmix": ("CutMix", {"mixing": {"name": "cutmix"}}),
+    "ricap": ("Random image cropping and patching", {"mixing": {"name": "ricap"}}),
+    "mixup": ("Mixup", {"mixing": {"name": "mixup"}}),
 }
 
 
@@ -52,7 +43,7 @@ def title_of(method: str) -> str:
         >>> title_of("ls"), title_of("als")
         ('Label smoothing', 'Adaptive label smoothing')
     """
-    return _TITLES.get(method) or describe(method).title
+    return BEYOND_LOSSES[method][0] if method in BEYOND_LOSSES else describe(method).title
 
 
 def methods() -> tuple[str, ...]:
@@ -83,7 +74,7 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
     """
     if method not in methods():
         raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}")
-    changed: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
+    changed: Settings = {"targets.name": "hard"} | (BEYOND_LOSSES[method][1] if method in BEYOND_LOSSES else {})
     name = "ce" if method in BEYOND_LOSSES else method
     # Any other loss, and one that is given whole, takes over ignore_index only.
     is_own = recipe.loss.name == name and "loss" not in settings
@@ -106,7 +97,7 @@ def space(method: str, recipe: Recipe) -> Space:
     if method in recipe.search:
         return recipe.search[method]
     if method in BEYOND_LOSSES:
-        return _ALS if "targets.name" in BEYOND_LOSSES[method] else {}
+        return _ALS if "targets.name" in BEYOND_LOSSES[method][1] else {}
     return describe(method).search
 
 

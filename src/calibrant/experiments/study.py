@@ -71,23 +71,20 @@ class Contender(NamedTuple):
     settings: Settings
 
 
-def contender_of(recipe: Recipe, name: str) -> Contender:
-    """A method of a recipe as a participant; nothing of the recipe's own method is left in it."""
-    method = recipe.methods[name]
-    unset: Settings = {"mixing": None} if recipe.mixing is not None else {}
-    if recipe.data.context_rate:
-        unset["data.context_rate"] = 0.0
-    return Contender(method.loss.name if method.loss is not None else "ce", unset | method.changes)
-
-
 def contenders_of(recipe: Recipe, names: Iterable[str] | None = None) -> dict[str, Contender]:
-    """The methods of a recipe that have runs, for some of its rows or all.
+    """The methods of a recipe that have runs, for some of its rows or all; nothing of its own method is left in them.
 
     A row that repairs another method stands for that method.
     """
-    rows = recipe.methods if names is None else names
-    owners = dict.fromkeys(recipe.methods[row].of or row for row in rows)
-    return {name: contender_of(recipe, name) for name in owners}
+    unset: Settings = {"mixing": None} if recipe.mixing is not None else {}
+    if recipe.data.context_rate:
+        unset["data.context_rate"] = 0.0
+    contenders = {}
+    for row in recipe.methods if names is None else names:
+        name = recipe.methods[row].of or row
+        method = recipe.methods[name]
+        contenders[name] = Contender(method.loss.name if method.loss is not None else "ce", unset | method.changes)
+    return contenders
 
 
 @dataclass(frozen=True)
@@ -236,9 +233,7 @@ class Study:
 def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> tuple[list[PlannedRun], Choice]:
     """Search the settings of every method; return the runs of the search, and the choice.
 
-    Args:
-        study: The study; without a metric to tune for, nothing is searched.
-        execute: Executes runs, and returns their validation metrics.
+    ``execute`` executes runs, and returns their validation metrics.
     """
     runs: list[PlannedRun] = []
     choice: Choice = {}
@@ -254,7 +249,8 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
             if rung == rungs - 1:
                 choice |= {(label, seed, target): ranking[0] for target, ranking in rankings.items() if ranking}
             count = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
-            candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:count])
+            best = [settings for ranking in rankings.values() for settings in ranking[:count]]
+            candidates[label, seed] = [settings for n, settings in enumerate(best) if settings not in best[:n]]
     # A single candidate, or one left before the last round, is chosen without a comparison.
     for (label, seed), remaining in candidates.items():
         for target in study.tune:
@@ -314,12 +310,3 @@ def _ranked(trials: Sequence[PlannedRun], scores: Scores, target: str) -> list[S
     sign = describe(target).sign
     values = [(sign * scores[trial.key][target], n) for n, trial in enumerate(trials) if trial.key in scores]
     return [trials[n].settings for value, n in sorted(pair for pair in values if not math.isnan(pair[0]))]
-
-
-def _distinct(all_settings: Iterable[Settings]) -> list[Settings]:
-    """Settings, each once, in order of appearance."""
-    distinct: list[Settings] = []
-    for settings in all_settings:
-        if settings not in distinct:
-            distinct.append(settings)
-    return distinct

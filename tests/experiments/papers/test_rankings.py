@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -10,27 +8,9 @@ from tests.helpers.mask_runs import trained_runs
 
 
 def test_words_of_numbers():
-    assert rankings.count_words([1.0, 2.0, 3.0], [1.5, 2.0, 2.5], "higher") == "higher in 1 of 3 runs"
-    assert rankings.count_words([1.0, 2.0, 3.0], [0.5, 1.0, 3.0], "lower") == "lower in 2 of 3 runs"
     assert rankings.spread_words([0.1, 0.3], Column("aurc")) == "0.2000 ± 0.1414"
     assert rankings.spread_words([0.25], Column("accuracy")) == "25.00%"
     assert rankings.spread_words([], Column("aurc")) == "no number"
-
-
-def test_what_won_is_said_with_its_reading():
-    norms = [SimpleNamespace(p_=p, centre=c) for p, c in ((3, True), (3, True), (None, True), (4, False))]
-    assert rankings.winner_words(norms) == (
-        "the normalised largest logit, centred, p = 3 in 2 of 4 runs; the MSP (no p ranks better) in 1 of 4 runs; "
-        "the normalised largest logit, not centred, p = 4 in 1 of 4 runs"
-    )
-
-
-def test_the_better_reading_is_said():
-    pairs = ((0.1, 0.2), (0.3, 0.2), (0.1, 0.15))
-    norms = [{True: SimpleNamespace(area=a), False: SimpleNamespace(area=b)} for a, b in pairs]
-    sets = [SimpleNamespace(norms=part) for part in norms]
-    assert rankings.reading_words(sets) == "the one of logits centred ranks the validation data better in 2 of 3 runs"
-    assert rankings.reading_words(sets[1:2]).startswith("the one of logits not centred ranks")
 
 
 def test_runs_of_other_methods_are_refused(bench):
@@ -38,12 +18,6 @@ def test_runs_of_other_methods_are_refused(bench):
         ValueError, match=r"drawn from runs of 'ce' and 'ls, alpha=0.2', and the runs given are of ce, ls"
     ):
         rankings.smoothing_runs(bench, "sc_imagenet_resnet50", methods=["ls, alpha=0.9"])
-
-
-def test_runs_without_a_shifted_set_are_refused(tmp_path):
-    runs = SimpleNamespace(folders={"ce": {0: tmp_path}})
-    with pytest.raises(ValueError, match="the runs have neither of"):
-        rankings.shifted_name(runs)
 
 
 def test_a_table_of_one_seed_says_so():

@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from calibrant._arrays import Doubles
 from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
 from calibrant.detection import read_backbones
-from calibrant.experiments.activation_maps import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
+from calibrant.experiments.activation_maps import (
+    LEVEL,
+    ActivationStudy,
+    ChosenImages,
+    mean_of_known,
+    study_activation_maps,
+)
 from calibrant.experiments.detectors import compare_detectors, describe_setting
 from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.experiments.tables.summaries import describe_runs
-from calibrant.metrics import Interval, mean_interval, objectness_deviation, top_label
+from calibrant.metrics import objectness_deviation, top_label
 from calibrant.report import draw_activation_maps, draw_confidence_by_objectness, draw_peaks, new_figure
 from calibrant.training import Recipe, check_recipe, load, load_sets
 
@@ -32,24 +37,19 @@ _SIZES = (0.15, 0.4, 0.7)
 _BINS = 10
 #: The columns of Fig. 6-8: two baselines and three of the paper's own methods; its text does not say which three.
 METHODS = ("hard", "ls", "als, beta=0.75", "als, beta=1", "als + context")
-#: In small: a network with convolutions, whose last block has 4 x 4 positions.
-CONVOLUTIONS: dict[str, Any] = {
-    "model": {"name": "small_cnn", "width": 16},
-    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
-}
 _SHOWN = 4
 _MEASURED = 500
-#: In small: a ResNet instead of a network without convolutions, and scenes that are large enough for its stages.
-CLASSIFIER: dict[str, Any] = {
-    "model": {"name": "small_resnet", "width": 8},
-    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
-}
+#: In small: networks with convolutions, and scenes that are large enough for their stages. The last block of the first
+#: has 4 x 4 positions; the second is the backbone of a detector.
+_SCENES: dict[str, Any] = {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}}
+CONVOLUTIONS: dict[str, Any] = {"model": {"name": "small_cnn", "width": 16}, "data": _SCENES}
+CLASSIFIER: dict[str, Any] = {"model": {"name": "small_resnet", "width": 8}, "data": _SCENES}
 #: In small: the values that differ from the recipe.
 DETECTOR: dict[str, Any] = {
     "title": "drawn scenes, in small",
     "data": {
         "layout": "scenes",
-        "options": CLASSIFIER["data"]["options"],
+        **_SCENES,
         "split_options": {"train": {"samples": 800}, "test": {"samples": 300}},
         "train_steps": [{"step": "flip"}],
     },
@@ -84,10 +84,8 @@ def confidence_and_size(bench: Workbench) -> Output:
         )
     figure = new_figure((4.2, 3.4))
     draw_confidence_by_objectness(figure.subplots(), parts)
-    columns = (
-        Column("objectness_deviation"),
-        Column("", title="Slope of confidence over object size", direction="none"),
-    )
+    slope = Column("", title="Slope of confidence over object size", direction="none")
+    columns = (Column("objectness_deviation"), slope)
     table = Table("Confidence and the size of the object", describe_runs(lines), columns, tuple(lines))
     notes.append("ALS, section 4.2, prints an objectness deviation of 0.24 for adaptive and 0.42 for hard labels.")
     return Output({"fig3-numbers": table}, {"fig3": figure, "fig3-images": _draw_images(bench, runs)}, tuple(notes))
@@ -118,12 +116,8 @@ def _draw_images(bench: Workbench, runs: RunSet) -> Any:
     for axes, size in zip(grid, _SIZES, strict=True):
         at = int(candidates[np.abs(sizes[candidates] - size).argmin()])
         image = np.asarray(test.inputs[numbers[reference.ids[at]] if reference.ids is not None else at])
-        draw_peaks(
-            axes,
-            image,
-            {name: row[at].tolist() for name, row in probabilities.items()},
-            f"object: {100 * sizes[at]:.0f}%",
-        )
+        peaks = {name: row[at].tolist() for name, row in probabilities.items()}
+        draw_peaks(axes, image, peaks, f"object: {100 * sizes[at]:.0f}%")
     return figure
 
 
@@ -169,8 +163,7 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
     reference = next(iter(by_image))
     lines, notes = [], []
     for name, shares in by_image.items():
-        interval = _interval(shares)
-        change = _interval(shares - by_image[reference])
+        interval, change = mean_of_known(shares), mean_of_known(shares - by_image[reference])
         cells = (
             cell_of(float(np.nanmean(study.shares[name])) for study in studies),
             TableCell(change.low, float("nan"), len(studies), high=change.high) if name != reference else None,
@@ -178,7 +171,7 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
         lines.append(Line(name, "", cells))
         words = f"{name}: {percent(interval.value)} {span(interval.low, interval.high, 'share', interval.value)}"
         if name != reference:
-            values = [interval.value, _interval(by_image[reference]).value]
+            values = [interval.value, mean_of_known(by_image[reference]).value]
             words += (
                 f", {difference(change.value, 'share', values)} "
                 f"{difference_span(change.low, change.high, 'share', values)} against {reference}"
@@ -196,10 +189,6 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
     return Table("How much of the maps lies inside the boxes", note, columns, tuple(lines)), notes
 
 
-def _interval(values: Doubles) -> Interval:
-    return mean_interval(values[np.isfinite(values)], level=LEVEL)
-
-
 _NO_OBJECT = (
     "No object is visible in these images: as in the paper, the best method is the least confident, the least often "
     "right by context alone, and the most underconfident."
@@ -215,7 +204,7 @@ _STAND_IN = "With --small, the set texture stands in for ImageNetV2: the same ob
 @item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5, small_notes=[_STAND_IN])
 @item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2, small_notes=[_STAND_IN])
 @item("als.table6", "OpenImages", recipes=("als_open_images",), minutes=1)
-def table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
+def paper_table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
     """In small on scenes, with one small network; methods that differ only in their training set share a row."""
     return tables_beside(bench, item.recipes, item.number, **options)
 

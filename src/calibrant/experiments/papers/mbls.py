@@ -66,7 +66,7 @@ def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
       heading="ECE before and after temperature scaling")  # fmt: skip
 @item("mbls.table2", "Accuracy and ECE with a vision transformer", recipes=_TABLE2, minutes=1,
       heading="results with a vision transformer")  # fmt: skip
-def table(bench: Workbench, item: PaperItem, heading: str) -> Output:
+def paper_table(bench: Workbench, item: PaperItem, heading: str) -> Output:
     """A row for each data set and network; T, by the smallest ECE on the held-out data, in brackets."""
     title = f"MbLS, appendix, Table {item.number}: {heading}"
     return tables_beside(bench, item.recipes, item.number, layout=partial(_across, title=title, small=bench.small))

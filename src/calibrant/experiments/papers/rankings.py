@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._arrays import Array, Doubles
+from calibrant.experiments.papers.registry import share_table
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.pixel_maps import Normalisation, image_maps
 from calibrant.experiments.tables.cells import BEST, Column, Line, Table, cell_of, mark_best, number_text, usual_count
 from calibrant.metrics import top_label
 from calibrant.posthoc import LogitNorm, fit_best_norm, rank_shares
 from calibrant.report import ImageMaps
-from calibrant.training import load, load_sets
+from calibrant.training import load_sets
 
 #: SC's recipes.
 RESNET, VIT, DENSENET, DEEPLAB = (
@@ -24,8 +24,6 @@ RESNET, VIT, DENSENET, DEEPLAB = (
 )  # fmt: skip
 #: Rows of SC's recipes that its figures compare.
 CE, LS = "ce", "ls, alpha=0.2"
-#: Shifted test sets: ImageNet-Sketch in the paper, and the set that stands in for it in small.
-SHIFTED = ("sketch", "texture")
 #: The two readings of logit normalisation, by whether logits are centred; SC prints the first.
 READINGS = {False: "not centred", True: "centred"}
 #: Limits of every method's share of wrong pixels in an image that is shown.
@@ -35,35 +33,21 @@ SHOWN_RULE = "the first of the test set in which each method gets between 5% and
 
 
 class JudgedSet(NamedTuple):
-    """The predictions of a run on a set.
+    """The predictions of a run on a set."""
 
-    Attributes:
-        logits: ``[N, K]``.
-        msp: ``[N]`` the largest softmax probability.
-        predicted: ``[N]`` the class of the largest logit.
-        correct: ``[N]`` whether that is right.
-    """
-
-    logits: Array
-    msp: Doubles
-    predicted: NDArray[np.int64]
-    correct: NDArray[np.bool_]
+    logits: Array  # [N, K]
+    msp: Doubles  # [N] the largest softmax probability
+    predicted: NDArray[np.int64]  # [N]
+    correct: NDArray[np.bool_]  # [N]
 
 
 class NormalisedSet(NamedTuple):
-    """The normalised largest logit of a test set, p chosen on the validation data.
-
-    Attributes:
-        plain: The test set.
-        norms: By reading: the one with the lowest AURC, even if that of the MSP is lower.
-        scores: ``[N]`` by reading.
-        winner: The choice among both readings and the MSP.
-    """
+    """The normalised largest logit of a test set, by reading, p chosen on the validation data."""
 
     plain: JudgedSet
     norms: Mapping[bool, Normalisation]
-    scores: Mapping[bool, Doubles]
-    winner: LogitNorm
+    scores: Mapping[bool, Doubles]  # [N]
+    winner: LogitNorm  # the choice among both readings and the MSP
 
 
 def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], masks: bool = False) -> RunSet:
@@ -86,51 +70,12 @@ def judge(runs: RunSet, method: str, seed: int, name: str = "test") -> JudgedSet
     return JudgedSet(data.logits, confidence, predicted, correct)
 
 
-def shifted_name(runs: RunSet) -> str:
-    """The name of the shifted test set of the runs."""
-    folder = next(folder for seeds in runs.folders.values() for folder in seeds.values())
-    for name in SHIFTED:
-        if (folder / f"{name}.npz").exists():
-            return name
-    raise ValueError(f"the figure pools the test set with a shifted one, and the runs have neither of {SHIFTED}")
-
-
-def check_shifted(bench: Workbench, recipe: str) -> None:
-    """Check, before anything is trained, that the recipe's runs will have a shifted test set."""
-    also = load(recipe).data.also.get(SHIFTED[0])
-    if not (bench.small or bench.runs or getattr(also, "path", None)):
-        raise ValueError(
-            f"the figure pools the test set with ImageNet-Sketch, a folder of its own: run calibrant compare {recipe} "
-            "--set data.also.sketch.path=DIR and give its folder with --runs, or take --small"
-        )
-
-
 def normalise(runs: RunSet, method: str, seed: int) -> NormalisedSet:
     """A method's test set ranked by normalised logits in both readings, p chosen on the run's validation data."""
     held_out, plain = runs.outputs(method, seed, "val"), judge(runs, method, seed)
     norms = {centre: Normalisation.fit(held_out.logits, held_out.labels, centre) for centre in READINGS}
     scores = {centre: norm.score(plain.logits) for centre, norm in norms.items()}
     return NormalisedSet(plain, norms, scores, fit_best_norm(held_out.logits, held_out.labels))
-
-
-def reading_words(sets: Sequence[NormalisedSet]) -> str:
-    """Which reading of the normalisation ranks the validation data better, and in how many runs."""
-    counts = {
-        centre: sum(part.norms[centre].area < part.norms[not centre].area for part in sets) for centre in READINGS
-    }
-    best = max(counts, key=lambda centre: counts[centre])
-    return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
-
-
-def winner_words(winners: Sequence[LogitNorm]) -> str:
-    """Which ranking the validation data chose, and in how many runs."""
-    names = Counter(
-        "the MSP (no p ranks better)"
-        if norm.p_ is None
-        else f"the normalised largest logit, {READINGS[norm.centre]}, p = {norm.p_}"
-        for norm in winners
-    )
-    return "; ".join(f"{name} in {count} of {len(winners)} runs" for name, count in names.most_common())
 
 
 def seeds_table(title: str, columns: Sequence[Column], rows: Mapping[str, Sequence[Iterable[float]]]) -> Table:
@@ -153,25 +98,12 @@ def spread_words(values: Iterable[float], column: Column) -> str:
     return f"{words}%" if column.is_share else words
 
 
-def count_words(before: Sequence[float], after: Sequence[float], word: str) -> str:
-    """In how many runs a number is higher or lower afterwards: ``"lower in 2 of 3 runs"``."""
-    sign = 1 if word == "higher" else -1
-    count = sum(sign * (b - a) > 0 for a, b in zip(before, after, strict=True))
-    return f"{word} in {count} of {len(before)} runs"
-
-
 class DrawnPixels(NamedTuple):
-    """The pixels of test images that a run has stored.
+    """The pixels of test images that a run has stored."""
 
-    Attributes:
-        image: [N] number of the image of each.
-        correct: [N].
-        scores: [N] by name: confidence, and normalised logits with p chosen on the validation data.
-    """
-
-    image: NDArray[np.int64]
-    correct: NDArray[np.bool_]
-    scores: dict[str, Doubles]
+    image: NDArray[np.int64]  # [N] number of the image of each
+    correct: NDArray[np.bool_]  # [N]
+    scores: dict[str, Doubles]  # [N] by name: confidence, and normalised logits with p chosen on the validation data
 
 
 def read_drawn_pixels(runs: RunSet, method: str, seed: int) -> DrawnPixels:
@@ -212,18 +144,18 @@ def maps_of(bench: Workbench, runs: RunSet, methods: Sequence[str]) -> ImageMaps
 
 def rank_table(runs: RunSet, methods: Sequence[str]) -> Table:
     """The mean rank of wrong pixels among the sampled pixels of their image, over all test images and seeds."""
-    lines = []
+    rows = {}
     for method in methods:
         by_seed = [read_drawn_pixels(runs, method, seed) for seed in runs.folders[method]]
-        cells = [cell_of([mean_wrong_rank(part, score) for part in by_seed]) for score in ("confidence", "normalised")]
-        lines.append(Line(runs.label(method), "", tuple(cells)))
-    titles = ("Rank by confidence", "Rank by normalised logits")
-    columns = tuple(Column("", title=title, direction="high", unit="share") for title in titles)
+        rows[runs.label(method)] = [
+            cell_of([mean_wrong_rank(part, score) for part in by_seed]) for score in ("confidence", "normalised")
+        ]
+    heads = ("Rank by confidence", "Rank by normalised logits")
     note = (
         "The share of the sampled pixels of the same image of which the model is more confident, averaged over all "
         "wrong pixels. 50% is chance; the higher, the better errors are told from correct pixels."
     )
-    return Table("Ranks of wrong pixels, all test images", note, columns, tuple(lines))
+    return share_table("Ranks of wrong pixels, all test images", heads, rows, note, better="high")
 
 
 def mean_wrong_rank(pixels: DrawnPixels, score: str) -> float:

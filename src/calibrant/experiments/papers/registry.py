@@ -20,7 +20,7 @@ from calibrant._validation import did_you_mean
 from calibrant.experiments import tables
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.spaces import methods, title_of
-from calibrant.experiments.tables.cells import Column, Line, Table, mark_best, parse_column
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best, parse_column
 from calibrant.experiments.tables.formats import write_table
 from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.report import MINUS, PaperPart, in_style, save_figure, write_paper_page
@@ -36,6 +36,8 @@ FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
 
 #: Lays out the tables of several recipes, by their names, as the paper's one table.
 Layout = Callable[[Mapping[str, Table]], Table]
+#: The cells of a table by the names of its rows.
+Rows = Mapping[str, Sequence[TableCell | None]]
 
 
 @dataclass(frozen=True)
@@ -291,6 +293,12 @@ def _leaders(table: Table) -> list[str]:
 
 def _row(line: Line) -> str:
     return line.method + (f", tuned for {line.tuned_for}" if line.tuned_for else "")
+
+
+def share_table(title: str, heads: Sequence[str], rows: Rows, note: str = "", better: str = "none") -> Table:
+    """A table of shares, with a row of cells for each name."""
+    columns = tuple(Column("", title=head, direction=better, unit="share") for head in heads)
+    return Table(title, note, columns, tuple(Line(name, "", tuple(cells)) for name, cells in rows.items()))
 
 
 def amount(value: float, column: Column) -> str:

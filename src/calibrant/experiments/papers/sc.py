@@ -5,7 +5,9 @@ The paper prints no numbers for its figures. Curves are those of the first seed;
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,25 +23,22 @@ from calibrant.experiments.papers.rankings import (
     SHOWN_RULE,
     VIT,
     NormalisedSet,
-    check_shifted,
-    count_words,
     judge,
     maps_of,
     normalise,
     rank_table,
-    reading_words,
     seeds_table,
-    shifted_name,
     smoothing_runs,
     spread_words,
-    winner_words,
 )
 from calibrant.experiments.papers.registry import Output, PaperItem, item
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc, coverage_at_risk
+from calibrant.posthoc import LogitNorm
 from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
 from calibrant.selective import errors_by_source, risk_coverage_by_method
+from calibrant.training import load
 
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
 #: Share of the pooled set whose errors Fig. 8 and 11 count.
@@ -115,7 +114,8 @@ def _aurc_words(runs: RunSet) -> str:
 
 
 _POOLED = "Pooled with sketches: risk against coverage, and where the accepted errors come from"
-_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
+#: Shifted test sets: the paper's, and the set that stands in for it in small.
+_SHIFTED = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
 
 
 @item("sc.fig8", f"{_POOLED}, ResNet-50", recipes=[RESNET], minutes=0.8)
@@ -153,10 +153,31 @@ def pooled(bench: Workbench, item: PaperItem) -> Output:
         tables={f"{item.stem}-numbers": seeds_table("Pooled set, every seed", columns, rows)},
         figures={item.stem: figure},
         notes=(
-            f"The test set and {_SHIFT_WORDS[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
+            f"The test set and {_SHIFTED[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
             f"At 10% coverage, {words}.",
             _against_ce_words(runs, rows),
         ),
+    )
+
+
+def check_shifted(bench: Workbench, recipe: str) -> None:
+    """Check, before anything is trained, that the recipe's runs will have a shifted test set."""
+    also = load(recipe).data.also.get("sketch")
+    if not (bench.small or bench.runs or getattr(also, "path", None)):
+        raise ValueError(
+            f"the figure pools the test set with ImageNet-Sketch, a folder of its own: run calibrant compare {recipe} "
+            "--set data.also.sketch.path=DIR and give its folder with --runs, or take --small"
+        )
+
+
+def shifted_name(runs: RunSet) -> str:
+    """The name of the shifted test set of the runs."""
+    folder = next(folder for seeds in runs.folders.values() for folder in seeds.values())
+    for name in _SHIFTED:
+        if (folder / f"{name}.npz").exists():
+            return name
+    raise ValueError(
+        f"the figure pools the test set with a shifted one, and the runs have neither of {tuple(_SHIFTED)}"
     )
 
 
@@ -193,12 +214,17 @@ def wrong_pixels(bench: Workbench, item: PaperItem, rows: tuple[MapRow, ...]) ->
 
 @item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
       recipes=[RESNET, VIT], minutes=0.8)  # fmt: skip
-def fig9(bench: Workbench) -> Output:
+def fig9(bench: Workbench, item: PaperItem) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
-    outputs = [_before_and_after(bench, RESNET, "fig9-left")]
+    outputs = [normalisation(bench, replace(item, name="sc.fig9-left"))]
     if not (bench.small or bench.runs):
-        outputs.append(_before_and_after(bench, VIT, "fig9-left-vit"))
-    return merge([*outputs, sc_logits.max_logit_panels(bench, RESNET, "fig9-right")])
+        outputs.append(normalisation(bench, replace(item, name="sc.fig9-left-vit", recipes=(VIT,))))
+    outputs.append(sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right")))
+    return Output(
+        tables={name: table for output in outputs for name, table in output.tables.items()},
+        figures={name: figure for output in outputs for name, figure in output.figures.items()},
+        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+    )
 
 
 _NORMALISED = "Risk against coverage before and after logit normalisation"
@@ -209,11 +235,7 @@ _PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they a
 @item("sc.fig16", f"{_NORMALISED}, DenseNet", recipes=[DENSENET], minutes=0.8)
 def normalisation(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
     """Ranked by the MSP, and by normalised logits in both readings."""
-    return _before_and_after(bench, item.recipes[0], item.stem, *(small_notes if bench.small else ()))
-
-
-def _before_and_after(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])
     columns = (_AURC, *_COVERAGES)
     rows: dict[str, list[list[float]]] = {}
     scores, correct, families, words = {}, {}, {}, []
@@ -229,22 +251,24 @@ def _before_and_after(bench: Workbench, recipe: str, name: str, *notes: str) -> 
                 *([coverage_at_risk(*pair, risk) for pair in pairs] for risk in (0.05, 0.01)),
             ]
             scores[label], correct[label], families[label] = ranked[0], sets[0].plain.correct, method
-        words.append(_change_words(runs.label(method), rows))
-        words.append(
-            f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
-            f"Of the two readings, {reading_words(sets)}; p in the figure: "
-            f"{_power_words(sets)}."
+        powers = "; ".join(
+            f"{', '.join(str(part.norms[centre].p) for part in sets)} {word}" for centre, word in READINGS.items()
         )
+        words += [
+            _change_words(runs.label(method), rows),
+            f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
+            f"Of the two readings, {reading_words(sets)}; p in the figure: {powers}.",
+        ]
     figure, (axis,) = new_axes((4.6, 4.2))
     draw_risk_coverage_by_method(axis, risk_coverage_by_method(scores, correct), families=families)
     return Output(
-        tables={f"{name}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
+        figures={item.stem: figure},
         notes=(
             "Ranked by the MSP, and by the largest logit divided by the p-norm, without centring the logits, as SC "
             f"prints it (Eq. 17), and with centring. p has the lowest AURC on validation data. {_seed_words(runs)}",
             *words,
-            *notes,
+            *(small_notes if bench.small else ()),
         ),
     )
 
@@ -259,16 +283,28 @@ def _change_words(label: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> 
     return f"{label}: test AURC {spread_words(before, _AURC)} by the MSP, {', '.join(changes)}."
 
 
-def _power_words(sets: Sequence[NormalisedSet]) -> str:
-    return "; ".join(
-        f"{', '.join(str(part.norms[centre].p) for part in sets)} {word}" for centre, word in READINGS.items()
-    )
+def reading_words(sets: Sequence[NormalisedSet]) -> str:
+    """Which reading of the normalisation ranks the validation data better, and in how many runs."""
+    counts = {
+        centre: sum(part.norms[centre].area < part.norms[not centre].area for part in sets) for centre in READINGS
+    }
+    best = max(counts, key=lambda centre: counts[centre])
+    return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
 
 
-def merge(outputs: Sequence[Output]) -> Output:
-    """Several outputs as one, in their order."""
-    return Output(
-        tables={name: table for output in outputs for name, table in output.tables.items()},
-        figures={name: figure for output in outputs for name, figure in output.figures.items()},
-        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+def winner_words(winners: Sequence[LogitNorm]) -> str:
+    """Which ranking the validation data chose, and in how many runs."""
+    names = Counter(
+        "the MSP (no p ranks better)"
+        if norm.p_ is None
+        else f"the normalised largest logit, {READINGS[norm.centre]}, p = {norm.p_}"
+        for norm in winners
     )
+    return "; ".join(f"{name} in {count} of {len(winners)} runs" for name, count in names.most_common())
+
+
+def count_words(before: Sequence[float], after: Sequence[float], word: str) -> str:
+    """In how many runs a number is higher or lower afterwards: ``"lower in 2 of 3 runs"``."""
+    sign = 1 if word == "higher" else -1
+    count = sum(sign * (b - a) > 0 for a, b in zip(before, after, strict=True))
+    return f"{word} in {count} of {len(before)} runs"

@@ -16,7 +16,6 @@ from calibrant.experiments.papers.rankings import (
     READINGS,
     RESNET,
     VIT,
-    JudgedSet,
     judge,
     normalise,
     seeds_table,
@@ -39,7 +38,7 @@ from calibrant.report import (
     draw_regularisation_by_error,
     new_axes,
 )
-from calibrant.selective import MSPBin, max_logit_given_msp, normalised_given_max_logit, sorted_logits
+from calibrant.selective import max_logit_given_msp, normalised_given_max_logit, sorted_logits
 from calibrant.training import load_sets
 
 _PICTURES = 8
@@ -60,11 +59,14 @@ def fig5(bench: Workbench) -> Output:
     if not len(extremes):
         raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
     predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
-    cells = []
-    for k, (pixels, truth) in zip(extremes, _pictures(bench, runs, seed, predictions, extremes), strict=True):
-        lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
-        cells.append(Cell(pixels, "\n".join([truth, *lines])))
     labels = {method: runs.label(method) for method in (CE, LS)}
+    cells = []
+    for k, (pixels, lines) in zip(extremes, _pictures(bench, runs, seed, predictions, extremes), strict=True):
+        for method in (LS, CE):
+            predicted = int(parts[method].predicted[k])
+            name = predicted if predictions.class_names is None else predictions.class_names[predicted]
+            lines += f"\n{labels[method]}: {name}, {ranks[method][k]:.1%}"
+        cells.append(Cell(pixels, lines))
     surer = float((ranks[LS][errors] < ranks[CE][errors]).mean())
     means = {m: ranks[m][errors].mean() for m in (CE, LS)}
     return Output(
@@ -77,11 +79,6 @@ def fig5(bench: Workbench) -> Output:
             f"their mean rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {labels[CE]}.",
         ),
     )
-
-
-def _rank_line(runs: RunSet, method: str, parts: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
-    names, label = predictions.class_names, int(parts.predicted[row])
-    return f"{runs.label(method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
 
 
 def _pictures(
@@ -159,13 +156,8 @@ _NO_PIXELS = "The paper's predictions are pixels of Cityscapes; with --small the
 @item("sc.fig14", f"{_LARGEST}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_NO_PIXELS])
 @item("sc.fig17", f"{_LARGEST}, DenseNet", recipes=[DENSENET], minutes=0.8)
 def largest_logit(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
-    """Of cross-entropy and of label smoothing."""
-    return max_logit_panels(bench, item.recipes[0], item.stem, *(small_notes if bench.small else ()))
-
-
-def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    """The largest logit given the MSP, of cross-entropy and of label smoothing, and the gap of wrong and right."""
-    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
+    """Of cross-entropy and of label smoothing, and the gap of wrong and right predictions."""
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])
     figure, axes = new_axes((7.0, 3.2), 2)
     middles = np.arange(_WINDOW / 2, 1, _WINDOW)
     rows = {}
@@ -178,14 +170,14 @@ def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> O
     column = Column("", title="Largest logit, wrong minus right", direction="none")
     words = "; ".join(f"{label}: {spread_words(values[0], column)}" for label, values in rows.items())
     return Output(
-        tables={f"{name}-numbers": seeds_table("At equal MSP, every seed", [column], rows)},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": seeds_table("At equal MSP, every seed", [column], rows)},
+        figures={item.stem: figure},
         notes=(
             f"Mean and one standard deviation of the largest logit in windows of the MSP, {_WINDOW:g} wide, of seed "
             f"{runs.seeds(CE)[0]}. Windows with fewer than 10 predictions are left out.",
             f"Wrong minus right, averaged over adjacent windows that have both: {words}. Above 0, the largest logit "
             "is higher for errors, as SC reports for label smoothing.",
-            *notes,
+            *(small_notes if bench.small else ()),
         ),
     )
 
@@ -237,7 +229,7 @@ def fig19(bench: Workbench) -> Output:
         draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].norms[centre].p}")
         for bins in by_seed:
             for part in bins:
-                slopes.setdefault(_bin_words(part), {}).setdefault(centre, []).append(part.slope)
+                slopes.setdefault(f"MSP {part.low:g} to {part.high:g}", {}).setdefault(centre, []).append(part.slope)
     rows = {words: [by_reading.get(centre, []) for centre in READINGS] for words, by_reading in sorted(slopes.items())}
     columns = [Column("", title=f"Slope, {word}", direction="none") for word in READINGS.values()]
     return Output(
@@ -252,13 +244,9 @@ def fig19(bench: Workbench) -> Output:
     )
 
 
-def _bin_words(part: MSPBin) -> str:
-    return f"MSP {part.low:g} to {part.high:g}"
-
-
 def _falling_words(rows: dict[str, list[list[float]]]) -> str:
     counts = []
     for k, word in enumerate(READINGS.values()):
-        values: Sequence[float] = [slope for columns in rows.values() for slope in columns[k] if slope == slope]
+        values = [slope for columns in rows.values() for slope in columns[k] if slope == slope]
         counts.append(f"{sum(slope < 0 for slope in values)} of {len(values)} bins of all runs ({word})")
     return " and in ".join(counts)

@@ -209,11 +209,8 @@ class Workbench:
 def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
     """Every number of finished runs, and their folders by method and seed; of two runs with one seed, the first.
 
-    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder.
-
-    Args:
-        recipe: Whose methods the runs are of.
-        paths: Folders of runs and of comparisons.
+    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder. Paths are
+    folders of runs and of comparisons.
     """
     columns, rows = columns_of(recipe), []
     folders: dict[str, dict[int, RunFolder]] = {}
@@ -295,12 +292,8 @@ def _value(plain: Mapping[str, Any], name: str) -> Any:
 def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bool = False) -> Recipe:
     """A recipe's methods, tables and printed numbers over the small experiment.
 
-    Rows that differ from another only in what the small experiment replaces are left out.
-
-    Args:
-        recipe: The paper's recipe.
-        rows: Methods to keep; all if left out.
-        masks: Over the small experiment with a label for every pixel.
+    Of the rows, or all methods, those that differ from another only in what the small experiment replaces are left
+    out. With ``masks`` it is the one with a label for every pixel.
     """
     names = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
     methods = _distinct({name: _reduce(recipe.methods[name]) for name in names}, recipe)
