@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.experiments import Results
-from calibrant.experiments.results.evaluation import Number, flat
+from calibrant.experiments.evaluation import Number, flat
 from calibrant.metrics import risk_at_coverage, top_label
 from calibrant.posthoc import assign_folds, crossfit_ranks, fit_best_norm, scores_by_reading
 from calibrant.predictions import Predictions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data import read
-from calibrant.experiments.results.evaluation import Number
+from calibrant.experiments.evaluation import Number
 from calibrant.posthoc import fit_best_norm
 from calibrant.predictions import Predictions
 

@@ -26,10 +26,10 @@ from benchmarks._harness import environment, print_table, say, write_json
 from benchmarks._markdown import table
 from benchmarks._speed_metrics import machine
 from calibrant._files import written_aside
-from calibrant.experiments.demo.claims import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study, study_key
-from calibrant.experiments.plan.study import PlannedRun
+from calibrant.experiments.demo_claims import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study, study_key
+from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.results.evaluation import numbers
+from calibrant.experiments.study import PlannedRun
 from calibrant.training import train
 
 SETS = 20

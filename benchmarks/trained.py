@@ -31,12 +31,11 @@ from benchmarks._trained_page import PAGE_NAME, figure_of, has_curves, page, rec
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant._files import written_aside
 from calibrant.experiments import Engine, Local, Results, Study, compare
-from calibrant.experiments.comparison.folder import RUNS
-from calibrant.experiments.comparison.run import collect
-from calibrant.experiments.engines.job import Job
-from calibrant.experiments.plan.study import PlannedRun, Scores, search
+from calibrant.experiments.comparison import RUNS, collect
+from calibrant.experiments.engines import Job
+from calibrant.experiments.evaluation import Number
 from calibrant.experiments.results import ResultRow
-from calibrant.experiments.results.evaluation import Number
+from calibrant.experiments.study import PlannedRun, Scores, search
 from calibrant.metrics import ece_by_chance, reliability, top_label
 from calibrant.predictions import Predictions
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks._trained_studies import TINY_IMAGENET
 from benchmarks.trained import FOLDER as TRAINED
-from calibrant.experiments.comparison.folder import RUNS
+from calibrant.experiments.comparison import RUNS
 from calibrant.experiments.tables.pairs import pair_values
 
 FOLDER = Path("build/transfer")

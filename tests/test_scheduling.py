@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     ("file", "group"),
     [
-        ("tests/experiments/engines/test_ray.py", "ray"),
+        ("tests/experiments/test_ray_engine.py", "ray"),
         ("tests/test_ray.py", "ray"),
         ("tests/experiments/papers/test_sc.py", "tests/experiments/papers"),
-        ("tests/experiments/engines/test_local.py", "tests/experiments"),
+        ("tests/experiments/test_engines.py", "tests/experiments"),
         ("tests/cli/test_imports.py", "tests/cli/test_imports.py"),
         ("tests/metrics/test_ties.py", None),
         ("src/calibrant/metrics/ties.py", None),

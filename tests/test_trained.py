@@ -27,7 +27,7 @@ from benchmarks._trained_page import ELSEWHERE, has_curves, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant import Predictions
 from calibrant.experiments import Results
-from calibrant.experiments.engines.job import perform
+from calibrant.experiments.engines import perform
 from calibrant.experiments.tables.cells import parse_column
 from calibrant.metrics import aurc, ece, nll, top_label
 from calibrant.recipes import names

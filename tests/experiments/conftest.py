@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.cli import main
 from calibrant.experiments import Contender, Local, Study, compare
-from calibrant.experiments.engines.job import perform
+from calibrant.experiments.engines import perform
 from calibrant.training.recipe import check_recipe
 from tests.helpers import digit_studies
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-from calibrant.experiments.engines import local
+from calibrant.experiments import engines
 
 _PATIENCE = 120.0
 
@@ -20,7 +20,7 @@ _PATIENCE = 120.0
 def start(target, *arguments):
     """Call a function in a process of its own: a ``multiprocessing.Process``, started."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(local._PRELOADED)  # the engine's own: one such process serves both
+    context.set_forkserver_preload(engines._PRELOADED)  # the engine's own: one such process serves both
     process = context.Process(target=_call, args=(target, arguments))
     process.start()
     return process

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit
-from calibrant.experiments.results.evaluation import numbers
+from calibrant.experiments.evaluation import numbers
 from calibrant.metrics import aurc, nll
 from calibrant.posthoc import (
     EnsembleTemperatureScaling,

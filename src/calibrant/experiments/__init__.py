@@ -1,19 +1,26 @@
 """Comparing methods: sweeps over losses, settings and seeds, and tables of their results.
 
-A comparison passes through these packages in this order:
+A comparison passes through these modules in this order:
 
-    plan         what is compared, and the runs that this needs
-    engines      what executes the runs: processes of this machine, or a Ray cluster
-    results      the numbers of finished runs, as one table in long format
-    tables       means, ranks and tests over seeds, as Markdown, LaTeX, CSV, HTML and text
-    comparison   all of it in one folder, with a page to open; and the same for detectors
+    spaces, study          what is compared, the values to search, and the runs that this needs
+    engines, ray_engine    what executes the runs: processes of this machine, or a Ray cluster
+    evaluation, results    the numbers of finished runs, as one table in long format
+    tables                 means, ranks and tests over seeds, as Markdown, LaTeX, CSV, HTML and text
+    comparison             all of it in one folder; comparison_page has the page to open, detectors those of detectors
 
-Further packages are ``maps`` (what networks predict pixel by pixel, and where they look), ``demo`` (the demonstration)
-and ``papers`` (every table and figure of the papers).
+Further modules are ``pixel_maps`` (what networks predict pixel by pixel), ``activation_maps`` (where they look),
+``demo`` and ``demo_claims`` (the demonstration, and the study of what the papers claim) and ``papers`` (every table and
+figure of the papers).
 """
 
 from calibrant.experiments import papers, tables
-from calibrant.experiments.comparison.detectors import (
+from calibrant.experiments.activation_maps import ChosenImages, study_activation_maps
+from calibrant.experiments.comparison import Comparison, Failure, compare
+from calibrant.experiments.comparison_page import write
+from calibrant.experiments.demo import run_demo
+from calibrant.experiments.demo_claims import LEGEND as STUDY_LEGEND
+from calibrant.experiments.demo_claims import plan_demo_study, read_check, summarise_check, write_demo_study
+from calibrant.experiments.detectors import (
     as_plain,
     check_detectors,
     compare_detectors,
@@ -21,17 +28,11 @@ from calibrant.experiments.comparison.detectors import (
     detector_tables,
     write_detectors,
 )
-from calibrant.experiments.comparison.page import write
-from calibrant.experiments.comparison.run import Comparison, Failure, compare
-from calibrant.experiments.demo.claims import LEGEND as STUDY_LEGEND
-from calibrant.experiments.demo.claims import plan_demo_study, read_check, summarise_check, write_demo_study
-from calibrant.experiments.demo.demo import run_demo
-from calibrant.experiments.engines.local import Engine, Local, engine_of
-from calibrant.experiments.maps.activation_study import ChosenImages, study_activation_maps
-from calibrant.experiments.maps.image_maps import image_maps, named_runs, split_name
-from calibrant.experiments.plan.spaces import losses_to_compare, methods, space
-from calibrant.experiments.plan.study import MOST_SEEDS, Contender, Study, contenders_of
+from calibrant.experiments.engines import Engine, Local, engine_of
+from calibrant.experiments.pixel_maps import image_maps, named_runs, split_name
 from calibrant.experiments.results import Results
+from calibrant.experiments.spaces import losses_to_compare, methods, space
+from calibrant.experiments.study import MOST_SEEDS, Contender, Study, contenders_of
 from calibrant.experiments.tables.labels import check_reference
 from calibrant.experiments.tables.verdict import judge_methods
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from calibrant.experiments.papers import Workbench, small
-from calibrant.experiments.papers.small import EXPERIMENT
+from calibrant.experiments.papers import Workbench, workbench
+from calibrant.experiments.papers.workbench import EXPERIMENT
 from tests.experiments.conftest import Here
 
 TINY = {"train": {"samples": 60}, "val": {"samples": 80}, "test": {"samples": 120}}
@@ -19,7 +19,7 @@ def runs(tmp_path_factory):
 def bench(runs, monkeypatch):
     """In small, with two seeds."""
     tiny = {"data": EXPERIMENT["data"] | {"split_options": TINY}, "training": {"epochs": 1, "batch_size": 20}}
-    monkeypatch.setattr(small, "EXPERIMENT", EXPERIMENT | tiny)
+    monkeypatch.setattr(workbench, "EXPERIMENT", EXPERIMENT | tiny)
     return Workbench(runs, small=True, seeds=(0, 1), engine=Here())
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant.experiments.papers import Workbench, als, find_item, items
-from calibrant.experiments.papers.als import CONVOLUTIONS, draw_maps
+from calibrant.experiments.papers.als import CONVOLUTIONS
 from calibrant.predictions import Predictions
 from calibrant.training import load
 
@@ -38,16 +38,17 @@ def test_confidence_by_object_size_is_that_of_the_predictions(bench, recipe, mon
     assert len(made.figures["fig3-images"].axes) == 3 * (1 + 2)
 
 
-def test_a_table_of_images_without_objects(bench, recipe, monkeypatch):
-    monkeypatch.setattr(als, "_RECIPE", recipe)
+def test_a_table_of_images_without_objects(bench):
     table = find_item("als.table1").make(bench).tables["table1"]
-    runs = bench.run(recipe, ("hard", "als"))
-    least = min(line.cells[1].mean for line in table.rows)
-    assert [line.cells[1].best for line in table.rows] == [line.cells[1].mean == least for line in table.rows]
-    assert [column.better for column in table.columns] == ["low", "low"]
-    for line, method in zip(table.rows, ("hard", "als"), strict=True):
+    runs = bench.run("als_imagenet", load("als_imagenet").tables["1"].rows)
+    at = [column.metric for column in table.columns].index("mean_confidence")
+    least = min(line.cells[at].mean for line in table.rows)
+    assert [line.cells[at].best for line in table.rows] == [line.cells[at].mean == least for line in table.rows]
+    assert [column.better for column in table.columns] == ["low", "low", "high", "low"]
+    for line, method in zip(table.rows, load("als_imagenet").tables["1"].rows, strict=True):
+        assert line.method == runs.label(method)
         values = runs.results.by_seed(method=method, set="context", posthoc="none", metric="mean_confidence")
-        assert line.cells[1].mean == pytest.approx(np.mean(list(values.values())))
+        assert line.cells[at].mean == pytest.approx(np.mean(list(values.values())))
 
 
 PRINTED = {
@@ -99,7 +100,7 @@ def test_maps_of_methods_over_seeds(bench, recipe, monkeypatch):
     monkeypatch.setattr(als, "_MEASURED", 25)
     studies, study = [], als._study_maps
     monkeypatch.setattr(als, "_study_maps", lambda *words: studies.append(study(*words)) or studies[-1])
-    made = draw_maps(bench, "fig7", with_context=False)
+    made = find_item("als.fig7").make(bench)
     assert len(made.figures["fig7"].axes) == 4 * 3
     (hard, adaptive) = made.tables["fig7-numbers"].rows
     assert (hard.method, adaptive.method, hard.cells[0].runs) == ("Hard Label", "A. L. S.", 2)
@@ -122,4 +123,4 @@ def test_runs_without_a_common_seed_are_refused(bench, recipe, monkeypatch):
     apart = dataclasses.replace(runs, folders={"hard": {0: runs.folder("hard", 0)}, "als": {1: runs.folder("hard", 1)}})
     monkeypatch.setattr(type(bench), "run", lambda *_, **__: apart)
     with pytest.raises(ValueError, match="the runs have none in common"):
-        draw_maps(bench, "fig6", with_context=True)
+        find_item("als.fig6").make(bench)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.experiments.papers import find_item, items, mbls
-from calibrant.experiments.papers.shared import tables_beside
+from calibrant.experiments.papers.registry import tables_beside
 from tests.reference import metrics as reference
 
 

@@ -1,9 +1,10 @@
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from calibrant.experiments.papers import Workbench, find_item, items
+from calibrant.experiments.papers import Workbench, find_item, items, sc
 from tests.experiments.papers import slow_sc
 
 LABELS = {"CE": "ce", "LS, alpha = 0.1": "ls, alpha=0.1", "LS, alpha = 0.2": "ls, alpha=0.2"}
@@ -96,3 +97,30 @@ def test_a_shifted_set_is_asked_for_before_anything_is_trained(tmp_path):
     with pytest.raises(ValueError, match=r"calibrant compare sc_imagenet_vit_s16 --set data.also.sketch.path=DIR"):
         make(Workbench(tmp_path, data="imagenet"), "fig11")
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_that_rise_and_fall_are_counted():
+    assert sc.count_words([1.0, 2.0, 3.0], [1.5, 2.0, 2.5], "higher") == "higher in 1 of 3 runs"
+    assert sc.count_words([1.0, 2.0, 3.0], [0.5, 1.0, 3.0], "lower") == "lower in 2 of 3 runs"
+
+
+def test_what_won_is_said_with_its_reading():
+    norms = [SimpleNamespace(p_=p, centre=c) for p, c in ((3, True), (3, True), (None, True), (4, False))]
+    assert sc.winner_words(norms) == (
+        "the normalised largest logit, centred, p = 3 in 2 of 4 runs; the MSP (no p ranks better) in 1 of 4 runs; "
+        "the normalised largest logit, not centred, p = 4 in 1 of 4 runs"
+    )
+
+
+def test_the_better_reading_is_said():
+    pairs = ((0.1, 0.2), (0.3, 0.2), (0.1, 0.15))
+    norms = [{True: SimpleNamespace(area=a), False: SimpleNamespace(area=b)} for a, b in pairs]
+    sets = [SimpleNamespace(norms=part) for part in norms]
+    assert sc.reading_words(sets) == "the one of logits centred ranks the validation data better in 2 of 3 runs"
+    assert sc.reading_words(sets[1:2]).startswith("the one of logits not centred ranks")
+
+
+def test_runs_without_a_shifted_set_are_refused(tmp_path):
+    runs = SimpleNamespace(folders={"ce": {0: tmp_path}})
+    with pytest.raises(ValueError, match="the runs have neither of"):
+        sc.shifted_name(runs)

@@ -30,6 +30,11 @@ def test_a_method_that_is_better_beyond_chance():
     assert max(stats.ttest_rel(value, CE).pvalue for value in values) * 3 < 0.05
 
 
+def test_three_seeds_can_be_enough():
+    verdict = judge_methods(of({"ce": [0.04, 0.05, 0.06], "ls": [0.02, 0.02, 0.04]}), "ce")
+    assert verdict.headline == "ls has the lowest ECE: 2.67% against 5.00% of ce, which is beyond chance."
+
+
 def test_nothing_differs_beyond_chance():
     noise = np.array([0.01, -0.012, 0.008, -0.009, 0.001])
     results = of({"ce": CE, "ls": CE + noise}) + of({"ce": 1 - CE, "ls": 1 - CE - noise}, "accuracy")

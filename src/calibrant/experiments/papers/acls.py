@@ -10,8 +10,7 @@ import torch
 
 from calibrant._lens import lens
 from calibrant._numbers import count
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import beside_of, mean_of, tables_beside
+from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item, share_table, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of
 from calibrant.losses import FLSD
@@ -31,30 +30,17 @@ _MARGINS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
 _CUT, _BINS = 0.1, 20
 #: Sizes of a gradient step on the logits.
 _STEPS = (0.1, 1.0)
+_LEFT_OUT = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
 
 
 @item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
-def table3(bench: Workbench) -> Output:
-    """A table for each data set and network; in small, only the first."""
-    return tables_beside(bench, _CLASSIFICATION, "3")
-
-
-@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4)
-def table4(bench: Workbench) -> Output:
-    """PASCAL VOC without its background, as MbLS measures it."""
-    return tables_beside(bench, (_VOC,), "4", masks=True)
-
-
+@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4, masks=True)
 @item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
-def table5(bench: Workbench) -> Output:
-    """A table for each network."""
-    return tables_beside(bench, _BOTH, "5")
-
-
 @item("acls.table6", "Ranking or margin as the condition", recipes=(_TINY,), minutes=1)
-def table6(bench: Workbench) -> Output:
-    """CRL and ACLS, each with both conditions."""
-    return tables_beside(bench, (_TINY,), "6")
+@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1, notes=[_LEFT_OUT])
+def paper_table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
+    """A table for each data set and network; in small, only the first."""
+    return tables_beside(bench, item.recipes, item.number, **options)
 
 
 @item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
@@ -63,7 +49,7 @@ def regulariser(bench: Workbench) -> Output:
     runs = bench.run(_TINY, ("acls, ranking", "acls"))
     figure = new_figure((6.4, 2.7))
     axes = figure.subplots(1, 2, sharey=True)
-    lines, notes = [], []
+    rows, notes = {}, []
     for axis, method, printed in zip(axes, ("acls, ranking", "acls"), (0.85, 0.05), strict=True):
         by_seed = [_regulariser(epoch) for epoch in _last_epochs(bench, runs, method)]
         values = np.concatenate(by_seed)
@@ -71,23 +57,18 @@ def regulariser(bench: Workbench) -> Output:
         counts, edges = np.histogram(values.clip(0, _CUT), bins=_BINS, range=(0, _CUT))
         title = "ACLS with ranking condition" if method != "acls" else "ACLS"
         draw_regulariser(axis, counts, edges, float(np.mean(values == 0)), title=title)
-        ours = cell_of(zeros)
-        lines.append(Line(title, "", (TableCell(printed, np.nan, 0), ours)))
+        rows[title] = (TableCell(printed, np.nan, 0), cell_of(zeros))
         notes.append(
             f"{title}: the regulariser is 0 for {100 * np.mean(zeros):.1f}% of the training samples (paper: "
             f"{100 * printed:.0f}%)."
         )
-    columns = (_share_column("Regulariser is 0, paper"), _share_column("Regulariser is 0, ours"))
-    table = Table("Samples on which the regulariser is not active", "", columns, tuple(lines))
+    heads = ("Regulariser is 0, paper", "Regulariser is 0, ours")
+    table = share_table("Samples on which the regulariser is not active", heads, rows)
     notes.append(
         "The logits are those of the last epoch's network for the training samples, without augmentation; the pairs "
         "of the ranking condition are neighbours in the batches of that epoch."
     )
     return Output({"fig3-numbers": table}, {"fig3": figure}, tuple(notes))
-
-
-def _share_column(title: str) -> Column:
-    return Column("", title=title, direction="none", unit="share")
 
 
 def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEpoch]:
@@ -96,7 +77,6 @@ def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEp
 
 
 def _regulariser(epoch: LastEpoch) -> Any:
-    """The regulariser of every sample of the last epoch."""
     epoch.loss.reduction = "none"
     with torch.no_grad():
         parts = [epoch.loss.terms(z, labels, ids=ids)["regulariser"] for z, labels, ids in epoch.batches()]
@@ -112,12 +92,11 @@ def altered(bench: Workbench) -> Output:
     runs = bench.run(_TINY, ("acls",))
     epochs = list(_last_epochs(bench, runs, "acls"))
     sizes = [sum(map(len, epoch.order)) for epoch in epochs]
-    lines = []
+    rows = {}
     for step in _STEPS:
         counts = np.array([_count_altered(epoch, step) for epoch in epochs])
-        cells = tuple(_counted_cell(column, sizes) for column in counts.T)
-        lines.append(Line(f"step {step:g}", "", cells))
-    columns = (_share_column("Altered by the whole loss"), _share_column("Altered by the regulariser alone"))
+        rows[f"step {step:g}"] = cells = [_counted_cell(column, sizes) for column in counts.T]
+    heads = ("Altered by the whole loss", "Altered by the regulariser alone")
     note = (
         "The share of training samples that are right before the step and wrong after it; in brackets, the number of "
         "samples over all seeds."
@@ -128,7 +107,7 @@ def altered(bench: Workbench) -> Output:
         "Here the step changes the logits of each sample, z - step dL/dz, for the network of the last epoch without "
         "augmentation: the change that the loss asks for, before shared weights mix the samples.",
     )
-    return Output({"altered": Table("Right predictions that a step alters", note, columns, tuple(lines))}, {}, words)
+    return Output({"altered": share_table("Right predictions that a step alters", heads, rows, note)}, {}, words)
 
 
 def _counted_cell(counts: Sequence[int], sizes: Sequence[int]) -> TableCell:
@@ -155,16 +134,15 @@ def flsd_gamma(bench: Workbench) -> Output:
     """Shares of training and test samples by FLSD's exponent, under both of its rules."""
     runs = bench.run(_TINY, ("flsd",))
     rules = {"by the largest probability (Eq. 1)": FLSD(variant="paper"), "by the label's (released)": FLSD()}
-    lines, notes = [], []
+    rows, notes = {}, []
     for name in ("training samples", "test samples"):
         for words, loss in rules.items():
             shares = [_share_at_five(loss, *part) for part in _samples(bench, runs, name)]
-            at_three = cell_of(1 - share for share in shares)
-            lines.append(Line(f"{name}, {words}", "", (cell_of(shares), at_three)))
+            rows[f"{name}, {words}"] = (cell_of(shares), cell_of(1 - share for share in shares))
             notes.append(f"gamma is 3 for {100 * (1 - np.mean(shares)):.1f}% of the {name}, {words}.")
-    columns = (_share_column("gamma = 5"), _share_column("gamma = 3"))
     notes.append("The paper finds gamma = 3 for 95% of samples on Tiny-ImageNet, and does not say of which samples.")
-    return Output({"flsd": Table("Samples by FLSD's gamma", "", columns, tuple(lines))}, {}, tuple(notes))
+    table = share_table("Samples by FLSD's gamma", ("gamma = 5", "gamma = 3"), rows)
+    return Output({"flsd": table}, {}, tuple(notes))
 
 
 def _samples(bench: Workbench, runs: RunSet, name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -195,17 +173,11 @@ def table_a(bench: Workbench) -> Output:
         for second in _LAMBDA2
         for word, metric in (("Acc", "accuracy"), ("ECE", "ece"))
     )
-    lines = tuple(
-        Line(
-            f"lambda1 = {first:g}",
-            "",
-            tuple(_grid_cell(runs, first, second, c.metric) for second in _LAMBDA2 for c in columns[:2]),
-        )
-        for first in _LAMBDA1
-    )
+    cells = {(a, b): [_grid_cell(runs, a, b, c.metric) for c in columns[:2]] for a in _LAMBDA1 for b in _LAMBDA2}
+    lines = [Line(f"lambda1 = {a:g}", "", tuple(cell for b in _LAMBDA2 for cell in cells[a, b])) for a in _LAMBDA1]
     first = output.tables["tablea"]
-    grid = Table(first.title, f"On the held-out data. {first.note}", columns, lines)
-    ece = {(a, b): cell.mean for a in _LAMBDA1 for b in _LAMBDA2 if (cell := _grid_cell(runs, a, b, "ece")) is not None}
+    grid = Table(first.title, f"On the held-out data. {first.note}", columns, tuple(lines))
+    ece = {pair: cell.mean for pair, (_, cell) in cells.items() if cell is not None}
     best = min(ece, key=lambda pair: ece[pair])
     words = (
         f"The smallest ECE on the held-out data is {100 * ece[best]:.2f}%, at lambda1 = {best[0]:g} and lambda2 = "
@@ -217,7 +189,7 @@ def table_a(bench: Workbench) -> Output:
 
 def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> TableCell | None:
     name = "acls" if (lambda1, lambda2) == _DEFAULTS else f"acls, lambda1={lambda1:g}, lambda2={lambda2:g}"
-    cell = mean_of(runs, name, metric, name="val")
+    cell = runs.mean(name, metric, "val")
     return cell if cell.runs else None
 
 
@@ -226,13 +198,13 @@ def margins(bench: Workbench) -> Output:
     """ECE of ACLS on the held-out data for margins from 0 on."""
     methods = {f"acls, margin={m:g}": {"loss": {"name": "acls", "margin": m}} for m in _MARGINS}
     runs = bench.run(_TINY, methods=methods)
-    cells = [mean_of(runs, method, "ece", name="val") for method in methods]
+    cells = [runs.mean(method, "ece", "val") for method in methods]
     figure = new_figure((3.8, 2.8))
     curve = (_MARGINS, [cell.mean for cell in cells], [cell.std for cell in cells])
     draw_sweep(figure.subplots(), {"ACLS": curve}, label="margin", metric="ECE, held-out data")
     columns = (Column("accuracy", "val"), Column("ece", "val"))
     lines = [
-        Line(f"margin = {m:g}", "", (mean_of(runs, method, "accuracy", name="val"), cell))
+        Line(f"margin = {m:g}", "", (runs.mean(method, "accuracy", "val"), cell))
         for m, method, cell in zip(_MARGINS, methods, cells, strict=True)
     ]
     means = np.array([cell.mean for cell in cells])
@@ -243,10 +215,3 @@ def margins(bench: Workbench) -> Output:
         "The paper's figure prints no numbers.",
     )
     return Output({"figa-numbers": Table("ACLS over the margin", "", columns, tuple(lines))}, {"figa": figure}, words)
-
-
-@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1)
-def table_b(bench: Workbench) -> Output:
-    """Rows that Calibrant does not compute are left out, with a note."""
-    note = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
-    return tables_beside(bench, (_TINY,), "B", notes=(note,))

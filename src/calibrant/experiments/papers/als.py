@@ -12,18 +12,22 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from calibrant._arrays import Doubles
 from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
 from calibrant.detection import read_backbones
-from calibrant.experiments.comparison.detectors import compare_detectors, describe_setting
-from calibrant.experiments.maps.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import beside_of, tables_beside
+from calibrant.experiments.activation_maps import (
+    LEVEL,
+    ActivationStudy,
+    ChosenImages,
+    mean_of_known,
+    study_activation_maps,
+)
+from calibrant.experiments.detectors import compare_detectors, describe_setting
+from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.experiments.tables.summaries import describe_runs
-from calibrant.metrics import Interval, mean_interval, objectness_deviation, top_label
+from calibrant.metrics import objectness_deviation, top_label
 from calibrant.report import draw_activation_maps, draw_confidence_by_objectness, draw_peaks, new_figure
 from calibrant.training import Recipe, check_recipe, load, load_sets
 
@@ -33,24 +37,19 @@ _SIZES = (0.15, 0.4, 0.7)
 _BINS = 10
 #: The columns of Fig. 6-8: two baselines and three of the paper's own methods; its text does not say which three.
 METHODS = ("hard", "ls", "als, beta=0.75", "als, beta=1", "als + context")
-#: In small: a network with convolutions, whose last block has 4 x 4 positions.
-CONVOLUTIONS: dict[str, Any] = {
-    "model": {"name": "small_cnn", "width": 16},
-    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
-}
 _SHOWN = 4
 _MEASURED = 500
-#: In small: a ResNet instead of a network without convolutions, and scenes that are large enough for its stages.
-CLASSIFIER: dict[str, Any] = {
-    "model": {"name": "small_resnet", "width": 8},
-    "data": {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}},
-}
+#: In small: networks with convolutions, and scenes that are large enough for their stages. The last block of the first
+#: has 4 x 4 positions; the second is the backbone of a detector.
+_SCENES: dict[str, Any] = {"options": {"context": 0.7, "ambiguous": 0.0, "size": 32}}
+CONVOLUTIONS: dict[str, Any] = {"model": {"name": "small_cnn", "width": 16}, "data": _SCENES}
+CLASSIFIER: dict[str, Any] = {"model": {"name": "small_resnet", "width": 8}, "data": _SCENES}
 #: In small: the values that differ from the recipe.
 DETECTOR: dict[str, Any] = {
     "title": "drawn scenes, in small",
     "data": {
         "layout": "scenes",
-        "options": CLASSIFIER["data"]["options"],
+        **_SCENES,
         "split_options": {"train": {"samples": 800}, "test": {"samples": 300}},
         "train_steps": [{"step": "flip"}],
     },
@@ -85,10 +84,8 @@ def confidence_and_size(bench: Workbench) -> Output:
         )
     figure = new_figure((4.2, 3.4))
     draw_confidence_by_objectness(figure.subplots(), parts)
-    columns = (
-        Column("objectness_deviation"),
-        Column("", title="Slope of confidence over object size", direction="none"),
-    )
+    slope = Column("", title="Slope of confidence over object size", direction="none")
+    columns = (Column("objectness_deviation"), slope)
     table = Table("Confidence and the size of the object", describe_runs(lines), columns, tuple(lines))
     notes.append("ALS, section 4.2, prints an objectness deviation of 0.24 for adaptive and 0.42 for hard labels.")
     return Output({"fig3-numbers": table}, {"fig3": figure, "fig3-images": _draw_images(bench, runs)}, tuple(notes))
@@ -119,43 +116,21 @@ def _draw_images(bench: Workbench, runs: RunSet) -> Any:
     for axes, size in zip(grid, _SIZES, strict=True):
         at = int(candidates[np.abs(sizes[candidates] - size).argmin()])
         image = np.asarray(test.inputs[numbers[reference.ids[at]] if reference.ids is not None else at])
-        draw_peaks(
-            axes,
-            image,
-            {name: row[at].tolist() for name, row in probabilities.items()},
-            f"object: {100 * sizes[at]:.0f}%",
-        )
+        peaks = {name: row[at].tolist() for name, row in probabilities.items()}
+        draw_peaks(axes, image, peaks, f"object: {100 * sizes[at]:.0f}%")
     return figure
 
 
-@item("als.fig6", "Where networks look, with and without the objects", recipes=(_RECIPE,), minutes=5)
-def fig6(bench: Workbench) -> Output:
-    """Activation maps of images, and of the same with every object covered."""
-    return draw_maps(bench, "fig6", with_context=True)
-
-
+@item("als.fig6", "Where networks look, with and without the objects", recipes=(_RECIPE,), minutes=5, with_context=True)
 @item("als.fig7", "Where networks look, and what they say", recipes=(_RECIPE,), minutes=5)
-def fig7(bench: Workbench) -> Output:
-    """Activation maps of images as they are."""
-    return draw_maps(bench, "fig7", with_context=False)
-
-
 @item("als.fig8", "Where networks look: more images", recipes=(_RECIPE,), minutes=5)
-def fig8(bench: Workbench) -> Output:
-    """As Fig. 7, of other images."""
-    return draw_maps(bench, "fig8", with_context=False)
+def draw_maps(bench: Workbench, item: PaperItem, with_context: bool = False) -> Output:
+    """Activation maps of images, and how much of them lies inside the boxes, over all seeds.
 
-
-def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
-    """The figure, and how much of the maps lies inside the boxes, over all seeds.
-
-    Args:
-        bench: Provides the runs.
-        name: Name of the figure; its number is the seed of the images.
-        with_context: Also show the images with their objects covered.
+    The number of the figure is the seed of its images; with context, each is also shown with its objects covered.
     """
     runs = bench.run(_RECIPE, METHODS, changes=CONVOLUTIONS)
-    seed = int(name.removeprefix("fig"))
+    seed = int(item.number)
     seeds = sorted(set.intersection(*(set(folders) for folders in runs.folders.values())))
     if not seeds:
         raise ValueError("the figure compares methods on the same seeds, and the runs have none in common")
@@ -168,9 +143,9 @@ def draw_maps(bench: Workbench, name: str, *, with_context: bool) -> Output:
         f"The maps are those of seed {seeds[0]}; the images are drawn with seed {seed}. The paper does not say which "
         "three of its own methods it shows; here they are beta = 0.75, beta = 1 and + context."
     )
-    tables = {f"{name}-numbers": table} if table is not None else {}
+    tables = {f"{item.stem}-numbers": table} if table is not None else {}
     figure = draw_activation_maps(first_study.document, first_study.pictures)
-    return Output(tables, {name: figure}, (*notes, choice_note, *runs.notes))
+    return Output(tables, {item.stem: figure}, (*notes, choice_note, *runs.notes))
 
 
 def _study_maps(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:
@@ -188,8 +163,7 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
     reference = next(iter(by_image))
     lines, notes = [], []
     for name, shares in by_image.items():
-        interval = _interval(shares)
-        change = _interval(shares - by_image[reference])
+        interval, change = mean_of_known(shares), mean_of_known(shares - by_image[reference])
         cells = (
             cell_of(float(np.nanmean(study.shares[name])) for study in studies),
             TableCell(change.low, float("nan"), len(studies), high=change.high) if name != reference else None,
@@ -197,7 +171,7 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
         lines.append(Line(name, "", cells))
         words = f"{name}: {percent(interval.value)} {span(interval.low, interval.high, 'share', interval.value)}"
         if name != reference:
-            values = [interval.value, _interval(by_image[reference]).value]
+            values = [interval.value, mean_of_known(by_image[reference]).value]
             words += (
                 f", {difference(change.value, 'share', values)} "
                 f"{difference_span(change.low, change.high, 'share', values)} against {reference}"
@@ -215,83 +189,42 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
     return Table("How much of the maps lies inside the boxes", note, columns, tuple(lines)), notes
 
 
-def _interval(values: Doubles) -> Interval:
-    return mean_interval(values[np.isfinite(values)], level=LEVEL)
+_NO_OBJECT = (
+    "No object is visible in these images: as in the paper, the best method is the least confident, the least often "
+    "right by context alone, and the most underconfident."
+)
+_BETTER = {"accuracy": "low", "mean_confidence": "low", "overconfidence": "low", "underconfidence": "high"}
+_STAND_IN = "With --small, the set texture stands in for ImageNetV2: the same objects in unseen colours and patterns."
 
 
-@item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1)
-def table1(bench: Workbench) -> Output:
-    """Accuracy and confidence where every object is covered."""
-    note = (
-        "No object is visible in these images: as in the paper, the best method is the least confident, the least "
-        "often right by context alone, and the most underconfident."
-    )
-    directions = {"accuracy": "low", "mean_confidence": "low", "overconfidence": "low", "underconfidence": "high"}
-    return tables_beside(bench, (_RECIPE,), "1", directions=directions, notes=(note,))
-
-
-@item("als.table2", "ImageNet and V2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1.5)
-def table2(bench: Workbench) -> Output:
-    """In small, images with unseen textures stand in for ImageNetV2."""
-    return tables_beside(bench, (_RECIPE,), "2", notes=_stand_in_note(bench))
-
-
-@item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5)
-def table3(bench: Workbench) -> Output:
-    """As Table 2; in small the network is the same small one."""
-    return tables_beside(bench, (_RECIPE,), "3", notes=_stand_in_note(bench))
+@item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1,
+      directions=_BETTER, notes=[_NO_OBJECT])  # fmt: skip
+@item("als.table2", "ImageNet and V2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1.5,
+      small_notes=[_STAND_IN])  # fmt: skip
+@item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5, small_notes=[_STAND_IN])
+@item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2, small_notes=[_STAND_IN])
+@item("als.table6", "OpenImages", recipes=("als_open_images",), minutes=1)
+def paper_table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
+    """In small on scenes, with one small network; methods that differ only in their training set share a row."""
+    return tables_beside(bench, item.recipes, item.number, **options)
 
 
 @item("als.table4", "Detectors on COCO, by the classifier they start from", recipes=(_DETECTION,), minutes=12)
-def table4(bench: Workbench) -> Output:
-    """In small, detectors of drawn shapes."""
-    return detection_table(bench, "4")
-
-
-@item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2)
-def table5(bench: Workbench) -> Output:
-    """In small, methods that differ only in their training set share a row."""
-    return tables_beside(bench, (_RECIPE,), "5", notes=_stand_in_note(bench))
-
-
-@item("als.table6", "OpenImages", recipes=("als_open_images",), minutes=1)
-def table6(bench: Workbench) -> Output:
-    """In small on scenes."""
-    return tables_beside(bench, ("als_open_images",), "6")
-
-
 @item("als.table7", "Detectors on COCO, by training set and size of object", recipes=(_DETECTION,), minutes=8)
-def table7(bench: Workbench) -> Output:
-    """In small, methods that differ only in their training set share a row, and there are no large objects."""
-    return detection_table(bench, "7")
-
-
-def _stand_in_note(bench: Workbench) -> tuple[str, ...]:
-    """The set that stands in for ImageNetV2."""
-    if not bench.small:
-        return ()
-    return ("With --small, the set texture stands in for ImageNetV2: the same objects in unseen colours and patterns.",)
-
-
-def detection_table(bench: Workbench, number: str) -> Output:
-    """A table of the detection recipe, with the printed numbers beside ours.
-
-    Args:
-        bench: Provides the classifiers; its seeds are those of the detectors.
-        number: Number of the table.
-    """
+def detection_table(bench: Workbench, item: PaperItem) -> Output:
+    """In small, detectors of drawn shapes, none of them large; the seeds are those of the detectors."""
     plan = load(_DETECTION)
     assert plan.detection is not None
     if not bench.small and not (bench.runs and bench.data):
         raise ValueError(
-            f"ALS, Table {number} needs finished runs of {plan.detection.pretraining}, given with --runs, and the "
+            f"ALS, Table {item.number} needs finished runs of {plan.detection.pretraining}, given with --runs, and the "
             "folder of COCO, given with --data; --small takes drawn scenes instead"
         )
-    rows = plan.tables[number].rows
+    rows = plan.tables[item.number].rows
     classifiers = bench.run(plan.detection.pretraining, rows, changes=CLASSIFIER)
     names = [row for row in rows if row in classifiers.folders]
     if not names:
-        raise ValueError(f"none of the runs is a method of ALS's Table {number}: {', '.join(rows)}")
+        raise ValueError(f"none of the runs is a method of ALS's Table {item.number}: {', '.join(rows)}")
     if bench.small:
         plan = small_detection(plan, names)
     texts = [f"{name}={folder.path}" for name in names for _, folder in sorted(classifiers.folders[name].items())]
@@ -299,7 +232,7 @@ def detection_table(bench: Workbench, number: str) -> Output:
     folder = bench.folder / "runs" / ("small-detectors" if bench.small else _DETECTION)
     results = compare_detectors(plan, backbones, bench.seeds, folder, data=bench.data_path)
     runs = RunSet(plan, results, {})
-    return beside_of({_DETECTION: runs}, number, notes=(*describe_setting(backbones, plan), *classifiers.notes))
+    return beside_of({_DETECTION: runs}, item.number, notes=(*describe_setting(backbones, plan), *classifiers.notes))
 
 
 def small_detection(recipe: Recipe, names: list[str]) -> Recipe:

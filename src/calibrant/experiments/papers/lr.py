@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from calibrant.experiments import tables
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import beside_of
+from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best
@@ -97,9 +96,8 @@ def loss_curves(bench: Workbench) -> Output:
     probability = np.linspace(0.005, 0.9999, 400)
     figure = new_figure((6.6, 2.8))
     words = []
-    for axis, name, title in zip(
-        figure.subplots(1, 2, sharey=True), ("ls", "lr"), ("cross-entropy", "label relaxation"), strict=True
-    ):
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, name, title in zip(axes, ("ls", "lr"), ("cross-entropy", "label relaxation"), strict=True):
         axis.plot(probability, _loss("ce", probability), color="#1f2933", label="alpha = 0")
         for alpha, dash in zip(_ALPHAS, ("--", "-.", ":"), strict=True):
             axis.plot(probability, _loss(name, probability, alpha=alpha), dash, label=f"alpha = {alpha:g}")
@@ -127,13 +125,17 @@ def _tuned_runs(bench: Workbench, recipe: str, number: str, changes: dict[str, A
     return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes or _ALONE)
 
 
-def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
-    """A table of several data sets side by side, with the ranks of the losses averaged over them."""
-    sets = {recipe: _tuned_runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
-    output = beside_of(sets, number, layout=partial(_side_by_side, title=f"LR, Table {number}"))
-    ranked = {f"table{number}-ranks": _ranks(sets)}
+@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
+@item("lr.table2", "Five losses on CIFAR, three networks, tuned", recipes=_TABLE2, minutes=3.5)
+def paper_table(bench: Workbench, item: PaperItem) -> Output:
+    """Data sets and networks side by side, with the ranks of the losses averaged over them.
+
+    Cross-entropy with a temperature is trained on 85% of the data.
+    """
+    sets = {recipe: _tuned_runs(bench, recipe, item.number) for recipe in bench.recipes(item.recipes)}
+    output = beside_of(sets, item.number, layout=partial(_side_by_side, title=f"LR, Table {item.number}"))
     prices = _held_out_cost({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
-    return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
+    return Output({**output.tables, f"{item.stem}-ranks": _ranks(sets)}, notes=(*output.notes, *prices))
 
 
 def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
@@ -155,18 +157,6 @@ def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
 
 def _title(recipe: str) -> str:
     return recipe.removeprefix("lr_").replace("_", " ")
-
-
-@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
-def table1(bench: Workbench) -> Output:
-    """Cross-entropy, LS, CP, FL and LR; cross-entropy with a temperature is trained on 85% of the data."""
-    return _table(bench, _TABLE1, "1")
-
-
-@item("lr.table2", "Five losses on CIFAR, three networks, tuned", recipes=_TABLE2, minutes=3.5)
-def table2(bench: Workbench) -> Output:
-    """As Table 1, for VGG16, ResNet56 and DenseNet-BC."""
-    return _table(bench, _TABLE2, "2")
 
 
 @item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=7)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.shared import SHOWN_RULE, SMALL_NOTE, amount, maps_of, mean_of, tables_beside
-from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.papers.rankings import SHOWN_RULE, maps_of
+from calibrant.experiments.papers.registry import Output, PaperItem, amount, item, tables_beside
+from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.metrics import ConfidenceSketch
 from calibrant.report import draw_maps, draw_reliability_zoom, draw_sweep, new_figure
@@ -62,18 +62,14 @@ def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
     return Table(title, first_table.note, columns, tuple(lines))
 
 
-def _without_network(label: str) -> str:
-    """The name of a method without that of its network: "CE" of "CE, R-50"."""
-    return label.partition(", ")[0]
-
-
-@item("mbls.table1", "ECE before and after temperature scaling", recipes=_TABLE1, minutes=1)
-def table1(bench: Workbench) -> Output:
+@item("mbls.table1", "ECE before and after temperature scaling", recipes=_TABLE1, minutes=1,
+      heading="ECE before and after temperature scaling")  # fmt: skip
+@item("mbls.table2", "Accuracy and ECE with a vision transformer", recipes=_TABLE2, minutes=1,
+      heading="results with a vision transformer")  # fmt: skip
+def paper_table(bench: Workbench, item: PaperItem, heading: str) -> Output:
     """A row for each data set and network; T, by the smallest ECE on the held-out data, in brackets."""
-    layout = partial(
-        _across, title="MbLS, appendix, Table 1: ECE before and after temperature scaling", small=bench.small
-    )
-    return tables_beside(bench, _TABLE1, "1", layout=layout)
+    title = f"MbLS, appendix, Table {item.number}: {heading}"
+    return tables_beside(bench, item.recipes, item.number, layout=partial(_across, title=title, small=bench.small))
 
 
 @item("mbls.fig1", "Accuracy and ECE over the balancing weight", recipes=(_TINY,), minutes=3.5)
@@ -93,7 +89,7 @@ def balancing_weight(bench: Workbench) -> Output:
             curves = {kind: _curve(runs, kind, metric, name) for kind in kinds}
             draw_sweep(axis, curves, label="lambda or alpha", metric=word, title=title, log=True)
     columns = tuple(Column(metric, name) for name in ("val", "test") for metric in ("accuracy", "ece"))
-    lines = [Line(m, "", tuple(mean_of(runs, m, c.metric, name=c.set) for c in columns)) for m in methods]
+    lines = [Line(m, "", tuple(runs.mean(m, c.metric, c.set) for c in columns)) for m in methods]
     words = []
     for kind in kinds:
         _, means, _ = _curve(runs, kind, "ece", "test")
@@ -107,7 +103,7 @@ def balancing_weight(bench: Workbench) -> Output:
 
 
 def _curve(runs: RunSet, kind: str, metric: str, name: str) -> tuple[Any, Any, Any]:
-    cells = [mean_of(runs, f"{kind}, {w:g}", metric, name=name) for w in _WEIGHTS]
+    cells = [runs.mean(f"{kind}, {w:g}", metric, name) for w in _WEIGHTS]
     return _WEIGHTS, [cell.mean for cell in cells], [cell.std for cell in cells]
 
 
@@ -126,24 +122,17 @@ def reliability(bench: Workbench) -> Output:
             sketch.update(data.logits, data.labels)
         bins = sketch.summary().reliability(_BINS)
         part = {name: getattr(bins, name) for name in ("low", "high", "count", "confidence", "accuracy")}
-        label = _without_network(runs.label(method))
+        label = runs.label(method).partition(", ")[0]  # without the network
         draw_reliability_zoom((axes[0, k], axes[1, k]), part, zoom=_ZOOM, title=label)
         gap = np.nansum(bins.count * (bins.confidence - bins.accuracy)) / bins.count.sum()
         side = "more" if gap > 0 else "less"
-        ece = mean_of(runs, method, "ece").mean
+        ece = runs.mean(method, "ece").mean
         words.append(
             f"{label}: {100 * abs(gap):.2f} points {side} confident than right; ECE {amount(ece, column)} (15 bins)."
         )
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("accuracy")
     return Output(figures={"fig2": figure}, notes=tuple(words))
-
-
-@item("mbls.table2", "Accuracy and ECE with a vision transformer", recipes=_TABLE2, minutes=1)
-def table2(bench: Workbench) -> Output:
-    """A row for each data set; in small the network is the small one."""
-    layout = partial(_across, title="MbLS, appendix, Table 2: results with a vision transformer", small=bench.small)
-    return tables_beside(bench, _TABLE2, "2", layout=layout)
 
 
 @item("mbls.voc", "Mean IoU, ECE and AECE on PASCAL VOC", recipes=(_VOC,), minutes=4, section="appendix B, VOC")

@@ -1,35 +1,43 @@
 """The tables and figures of the papers, by name: what each shows, the function that makes it, and its files.
 
 An item is a function of a `Workbench` with the decorator `item`; `calibrant paper`, its list, its pages and its tests
-follow from that. Each paper has a module of its own; adding an item touches that module alone.
+follow from that. Each paper has a module of its own; adding an item touches that module alone. The rows, columns and
+printed numbers of a table are in the recipes: `tables_beside` makes it as the paper prints it, and beside ours.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant._validation import did_you_mean
 from calibrant.experiments import tables
-from calibrant.experiments.plan.spaces import methods, title_of
-from calibrant.experiments.tables.cells import Table
+from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
+from calibrant.experiments.spaces import methods, title_of
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best, parse_column
 from calibrant.experiments.tables.formats import write_table
-from calibrant.report import PaperPart, in_style, save_figure, write_paper_page
+from calibrant.experiments.tables.summaries import recipe_table
+from calibrant.report import MINUS, PaperPart, in_style, save_figure, write_paper_page
+from calibrant.training import TUNED_FOR, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from calibrant.experiments.papers.workbench import Workbench
 
 #: The papers, each with a module of this package by its name in lower case.
 PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")
 #: What an item becomes: a file of each figure in every format, and a page.
 FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
+
+#: Lays out the tables of several recipes, by their names, as the paper's one table.
+Layout = Callable[[Mapping[str, Table]], Table]
+#: The cells of a table by the names of its rows.
+Rows = Mapping[str, Sequence[TableCell | None]]
 
 
 @dataclass(frozen=True)
@@ -78,30 +86,42 @@ class PaperItem:
         return "text" if self.section else "figure" if ".fig" in self.name else "table"
 
     @property
+    def stem(self) -> str:
+        """Its name without the paper's, which begins the names of its files: ``"table3"``."""
+        return self.name.partition(".")[2]
+
+    @property
+    def number(self) -> str:
+        """Its number in the paper; of an appendix, its letter."""
+        return self.stem.removeprefix("fig").removeprefix("table").upper()
+
+    @property
     def place(self) -> str:
         """Its position in the paper: ``"ACLS, Table 3"``."""
-        if self.section:
-            return f"{self.paper}, {self.section}"
-        word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
-        return f"{self.paper}, {word} {self.name.partition('.')[2].removeprefix(number).upper()}"
+        word = "Fig." if self.kind == "figure" else "Table"
+        return f"{self.paper}, {self.section or f'{word} {self.number}'}"
 
 
 _ITEMS: dict[str, PaperItem] = {}
 
 
 def item(
-    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = ""
-) -> Callable[[Callable[[Workbench], Output]], Callable[[Workbench], Output]]:
-    """Decorator that registers a function as the maker of a table or figure."""
+    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = "", **options: Any
+) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
+    """Decorator that registers a function as the maker of a table or figure.
 
-    def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
+    A function that makes several is decorated once for each: it takes the item as ``item``, and its ``options``.
+    """
+
+    def register(make: Callable[..., Output]) -> Callable[..., Output]:
         if name in _ITEMS:
             raise ValueError(f"{name!r} is registered twice")
 
         @functools.wraps(make)
         def make_in_style(bench: Workbench) -> Output:
+            own = {"item": _ITEMS[name]} if "item" in inspect.signature(make).parameters else {}
             with in_style():
-                return make(bench)
+                return make(bench, **own, **options)
 
         _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style, section)
         return make
@@ -123,7 +143,7 @@ def items() -> dict[str, PaperItem]:
 
 def _position(item: PaperItem) -> tuple[int, str, int, str]:
     """Paper, then figures and tables by their numbers; those of appendices have letters and come last."""
-    number = re.search(r"\d+", item.name.partition(".")[2])
+    number = re.search(r"\d+", item.stem)
     return PAPERS.index(item.paper), item.kind, int(number[0]) if number else len(_ITEMS) + 100, item.name
 
 
@@ -169,3 +189,118 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         methods={method: title_of(method) for method in methods()},
     )
     return [*files, folder / PAGE]
+
+
+def tables_beside(
+    bench: Workbench,
+    recipes: Sequence[str],
+    number: str,
+    *,
+    masks: bool = False,
+    layout: Layout | None = None,
+    directions: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    small_notes: Sequence[str] = (),
+) -> Output:
+    """A table of recipes as the paper prints it, and its numbers beside ours, for every recipe; in small for the first.
+
+    Args:
+        bench: Provides the runs.
+        recipes: By name; each has a table of that number.
+        number: Number of the table.
+        masks: In small: scenes with a label for every pixel.
+        layout: Lays out the tables of all recipes; one below the other if left out.
+        directions: By metric, which end is better here: ``"low"`` or ``"high"``, if not the metric's own.
+        notes: Sentences for the page.
+        small_notes: Further ones, in small.
+    """
+    sets = {
+        recipe: bench.run(recipe, load(recipe).tables[number].rows, masks=masks) for recipe in bench.recipes(recipes)
+    }
+    if bench.small:
+        notes = [*notes, *small_notes, *([SMALL_NOTE] if masks else [])]
+    return beside_of(sets, number, layout=layout, directions=directions, notes=notes)
+
+
+def beside_of(
+    sets: Mapping[str, RunSet],
+    number: str,
+    *,
+    layout: Layout | None = None,
+    directions: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> Output:
+    """As `tables_beside`, for runs that exist already."""
+    tables_of = {
+        recipe: _set_directions(recipe_table(runs.results, runs.recipe, number), directions or {})
+        for recipe, runs in sets.items()
+    }
+    head = f"table{number.lower()}"
+    names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
+    tables_by_name: dict[str, Table] = {}
+    if layout is not None:
+        tables_by_name[head] = layout(tables_of)
+    for recipe, runs in sets.items():
+        tables_by_name.setdefault(names[recipe], tables_of[recipe])
+        printed = beside(runs, number)
+        if printed.rows:
+            tables_by_name[f"{names[recipe]}-beside"] = printed
+    sentences = [*notes, *(words for table in tables_of.values() for words in _leaders(table))]
+    sentences += [words for runs in sets.values() for words in runs.notes]
+    return Output(tables=tables_by_name, notes=tuple(sentences))
+
+
+def _set_directions(table: Table, directions: Mapping[str, str]) -> Table:
+    """The table with its best cells marked by other directions of some metrics."""
+    columns = tuple(column._replace(direction=directions.get(column.metric)) for column in table.columns)
+    return Table(table.title, table.note, columns, mark_best(columns, table.rows)) if directions else table
+
+
+def beside(runs: RunSet, number: str) -> Table:
+    """The numbers that the paper prints for the rows of a table, beside ours, with the difference."""
+    recipe, table = runs.recipe, runs.recipe.tables[number]
+    columns = [parse_column(text) for text in table.columns]
+    rows = {row.partition(TUNED_FOR)[0] for row in table.rows}
+    # A column after a repair is printed under the name of the method that is repaired.
+    repairs = {column.posthoc for column in columns}
+    rows |= {name for name, method in recipe.methods.items() if method.of in rows and method.repair in repairs}
+    numbers = {(column.metric, column.set) for column in columns}
+    entries = []
+    for entry in recipe.expected:
+        values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in numbers}
+        if values and entry.method.partition(TUNED_FOR)[0] in rows:
+            entries.append(entry.model_copy(update={"values": values}))
+    title = f"{recipe.paper}, Table {number}: the paper's numbers and ours"
+    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(entries)}), title=title)
+
+
+def _leaders(table: Table) -> list[str]:
+    """The best and the second best method of each column, in a sentence each."""
+    sentences = []
+    for k, column in enumerate(table.columns):
+        cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
+        if column.better == "none" or len(cells) < 2:
+            continue
+        (best_value, best_line), (second_value, second_line), *_ = sorted(
+            cells, key=lambda pair: pair[0] if column.better == "low" else -pair[0]
+        )
+        sentences.append(
+            f"{column.name}: {_row(best_line)} is best with {amount(best_value, column)}, then {_row(second_line)} "
+            f"with {amount(second_value, column)}."
+        )
+    return sentences
+
+
+def _row(line: Line) -> str:
+    return line.method + (f", tuned for {line.tuned_for}" if line.tuned_for else "")
+
+
+def share_table(title: str, heads: Sequence[str], rows: Rows, note: str = "", better: str = "none") -> Table:
+    """A table of shares, with a row of cells for each name."""
+    columns = tuple(Column("", title=head, direction=better, unit="share") for head in heads)
+    return Table(title, note, columns, tuple(Line(name, "", tuple(cells)) for name, cells in rows.items()))
+
+
+def amount(value: float, column: Column) -> str:
+    """A number of a column in a sentence: shares with their unit."""
+    return f"{100 * value:.2f}%" if column.is_share else f"{value:.4g}".replace("-", MINUS)

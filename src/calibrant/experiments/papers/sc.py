@@ -5,69 +5,58 @@ The paper prints no numbers for its figures. Curves are those of the first seed;
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from calibrant.experiments import tables
 from calibrant.experiments.papers import sc_logits
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.sc_runs import (
+from calibrant.experiments.papers.rankings import (
     CE,
     DEEPLAB,
     DENSENET,
     LS,
     READINGS,
     RESNET,
+    SHOWN_RULE,
     VIT,
-    check_shifted,
-    count_words,
+    NormalisedSet,
     judge,
+    maps_of,
     normalise,
-    reading_words,
+    rank_table,
     seeds_table,
-    shifted_name,
     smoothing_runs,
     spread_words,
-    winner_words,
 )
-from calibrant.experiments.papers.shared import SHOWN_RULE, SMALL_NOTE, maps_of, rank_table
-from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.papers.registry import Output, PaperItem, item
+from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc, coverage_at_risk
+from calibrant.posthoc import LogitNorm
 from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
 from calibrant.selective import errors_by_source, risk_coverage_by_method
+from calibrant.training import load
 
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
 #: Share of the pooled set whose errors Fig. 8 and 11 count.
 _ACCEPTED = 0.1
-_PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes."
 
 
-# ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
+_RISK = "Risk against coverage by level of label smoothing"
+_NO_CITYSCAPES = (
+    "The paper's second panel, DeepLabV3+ on Cityscapes, is not drawn: it belongs to the segmentation figures."
+)
 
 
-@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[RESNET], minutes=0.8)
-def fig1(bench: Workbench) -> Output:
-    """ResNet-50 on ImageNet."""
-    return _risk_by_smoothing(bench, RESNET, "fig1")
-
-
-@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[VIT], minutes=0.8)
-def fig4(bench: Workbench) -> Output:
-    """ViT-S/16 on ImageNet: the left half of the figure."""
-    note = "The paper's second panel, DeepLabV3+ on Cityscapes, is not drawn: it belongs to the segmentation figures."
-    return _risk_by_smoothing(bench, VIT, "fig4", note)
-
-
-@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[DENSENET], minutes=0.8)
-def fig15(bench: Workbench) -> Output:
-    """DenseNet-BC on CIFAR-100."""
-    return _risk_by_smoothing(bench, DENSENET, "fig15")
-
-
-def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, methods=[CE])
+@item("sc.fig1", f"{_RISK}, ResNet-50", recipes=[RESNET], minutes=0.8)
+@item("sc.fig4", f"{_RISK}, ViT-S/16", recipes=[VIT], minutes=0.8, notes=[_NO_CITYSCAPES])
+@item("sc.fig15", f"{_RISK}, DenseNet", recipes=[DENSENET], minutes=0.8)
+def risk_by_smoothing(bench: Workbench, item: PaperItem, notes: Sequence[str] = ()) -> Output:
+    """Ranked by the MSP; of Fig. 4, the left half."""
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE])
     judged = {runs.label(method): judge(runs, method, runs.seeds(method)[0]) for method in runs.folders}
     curves = risk_coverage_by_method(
         {label: part.msp for label, part in judged.items()}, {label: part.correct for label, part in judged.items()}
@@ -83,8 +72,8 @@ def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) ->
     above = "; ".join(f"{share:.1%} with {label}" for label, share in marks.items())
     dots = f"Dots: the MSP falls below the largest target, (1 - alpha) + alpha/K. Predictions above it: {above}."
     return Output(
-        tables={f"{name}-numbers": table},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": table},
+        figures={item.stem: figure},
         notes=(
             f"Risk is the error rate of the accepted predictions, ranked by the MSP. {_seed_words(runs)}",
             *([dots] if marks else []),
@@ -124,26 +113,17 @@ def _aurc_words(runs: RunSet) -> str:
     return "; ".join(words) + "."
 
 
-# ---------------------------------------------------------------------- pooled with a shifted set: Fig. 8, 11
+_POOLED = "Pooled with sketches: risk against coverage, and where the accepted errors come from"
+#: Shifted test sets: the paper's, and the set that stands in for it in small.
+_SHIFTED = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
 
 
-@item("sc.fig8", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ResNet-50",
-      recipes=[RESNET], minutes=0.8)  # fmt: skip
-def fig8(bench: Workbench) -> Output:
-    """ResNet-50 on ImageNet and ImageNet-Sketch."""
-    return _pooled(bench, RESNET, "fig8")
-
-
-@item("sc.fig11", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ViT-S/16",
-      recipes=[VIT], minutes=0.8)  # fmt: skip
-def fig11(bench: Workbench) -> Output:
-    """ViT-S/16 on ImageNet and ImageNet-Sketch."""
-    return _pooled(bench, VIT, "fig11")
-
-
-def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
-    check_shifted(bench, recipe)
-    runs = smoothing_runs(bench, recipe, methods=[CE])
+@item("sc.fig8", f"{_POOLED}, ResNet-50", recipes=[RESNET], minutes=0.8)
+@item("sc.fig11", f"{_POOLED}, ViT-S/16", recipes=[VIT], minutes=0.8)
+def pooled(bench: Workbench, item: PaperItem) -> Output:
+    """The test set together with a shifted one."""
+    check_shifted(bench, item.recipes[0])
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE])
     shifted = shifted_name(runs)
     rows: dict[str, list[list[float]]] = {}
     sources_by_label, scores, correct = {}, {}, {}
@@ -170,17 +150,35 @@ def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
         for label, values in rows.items()
     )
     return Output(
-        tables={f"{name}-numbers": seeds_table("Pooled set, every seed", columns, rows)},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": seeds_table("Pooled set, every seed", columns, rows)},
+        figures={item.stem: figure},
         notes=(
-            f"The test set and {_SHIFT_WORDS[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
+            f"The test set and {_SHIFTED[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
             f"At 10% coverage, {words}.",
             _against_ce_words(runs, rows),
         ),
     )
 
 
-_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
+def check_shifted(bench: Workbench, recipe: str) -> None:
+    """Check, before anything is trained, that the recipe's runs will have a shifted test set."""
+    also = load(recipe).data.also.get("sketch")
+    if not (bench.small or bench.runs or getattr(also, "path", None)):
+        raise ValueError(
+            f"the figure pools the test set with ImageNet-Sketch, a folder of its own: run calibrant compare {recipe} "
+            "--set data.also.sketch.path=DIR and give its folder with --runs, or take --small"
+        )
+
+
+def shifted_name(runs: RunSet) -> str:
+    """The name of the shifted test set of the runs."""
+    folder = next(folder for seeds in runs.folders.values() for folder in seeds.values())
+    for name in _SHIFTED:
+        if (folder / f"{name}.npz").exists():
+            return name
+    raise ValueError(
+        f"the figure pools the test set with a shifted one, and the runs have neither of {tuple(_SHIFTED)}"
+    )
 
 
 def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
@@ -194,22 +192,12 @@ def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]
     return f"Against cross-entropy with the same seed: {'; '.join(words)}."
 
 
-# ---------------------------------------------------------------------- the ranks of wrong pixels: Fig. 6 and 10
-
-
-@item("sc.fig6", "Uncertainty of wrong pixels with and without label smoothing", recipes=[DEEPLAB], minutes=2)
-def fig6(bench: Workbench) -> Output:
+@item("sc.fig6", "Uncertainty of wrong pixels with and without label smoothing", recipes=[DEEPLAB], minutes=2,
+      rows=("prediction", "rank"))  # fmt: skip
+@item("sc.fig10", "Uncertainty of wrong pixels with logit normalisation", recipes=[DEEPLAB], minutes=2,
+      rows=("rank", "normalised_rank"))  # fmt: skip
+def wrong_pixels(bench: Workbench, item: PaperItem, rows: tuple[MapRow, ...]) -> Output:
     """One scene by the network trained with cross-entropy and by the one with label smoothing."""
-    return _wrong_pixels(bench, "fig6", ("prediction", "rank"))
-
-
-@item("sc.fig10", "Uncertainty of wrong pixels with logit normalisation", recipes=[DEEPLAB], minutes=2)
-def fig10(bench: Workbench) -> Output:
-    """The scene of Fig. 6, ranked by confidence and by normalised logits."""
-    return _wrong_pixels(bench, "fig10", ("rank", "normalised_rank"))
-
-
-def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Output:
     runs = smoothing_runs(bench, DEEPLAB, methods=[CE, LS], masks=True)
     maps = maps_of(bench, runs, (CE, LS))
     table = rank_table(runs, (CE, LS))
@@ -221,42 +209,33 @@ def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Outp
     ]  # fmt: skip
     if bench.small:
         words.append(SMALL_NOTE)
-    return Output({f"{name}-numbers": table}, {name: draw_maps(maps, rows)}, tuple(words))
-
-
-# ---------------------------------------------------------------------- before and after normalisation: Fig. 9, 12, 16
+    return Output({f"{item.stem}-numbers": table}, {item.stem: draw_maps(maps, rows)}, tuple(words))
 
 
 @item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
       recipes=[RESNET, VIT], minutes=0.8)  # fmt: skip
-def fig9(bench: Workbench) -> Output:
+def fig9(bench: Workbench, item: PaperItem) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
-    left = _before_and_after(bench, RESNET, "fig9-left")
-    right = sc_logits.max_logit_panels(bench, RESNET, "fig9-right")
-    outputs = [left, right]
+    outputs = [normalisation(bench, replace(item, name="sc.fig9-left"))]
     if not (bench.small or bench.runs):
-        outputs.insert(1, _before_and_after(bench, VIT, "fig9-left-vit"))
-    return merge(outputs)
+        outputs.append(normalisation(bench, replace(item, name="sc.fig9-left-vit", recipes=(VIT,))))
+    outputs.append(sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right")))
+    return Output(
+        tables={name: table for output in outputs for name, table in output.tables.items()},
+        figures={name: figure for output in outputs for name, figure in output.figures.items()},
+        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+    )
 
 
-@item(
-    "sc.fig12", "Risk against coverage before and after logit normalisation, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8
-)
-def fig12(bench: Workbench) -> Output:
-    """DeepLabV3+ on Cityscapes."""
-    return _before_and_after(bench, DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
+_NORMALISED = "Risk against coverage before and after logit normalisation"
+_PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes."
 
 
-@item(
-    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[DENSENET], minutes=0.8
-)
-def fig16(bench: Workbench) -> Output:
-    """DenseNet-BC on CIFAR-100."""
-    return _before_and_after(bench, DENSENET, "fig16")
-
-
-def _before_and_after(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
+@item("sc.fig12", f"{_NORMALISED}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_PIXELS])
+@item("sc.fig16", f"{_NORMALISED}, DenseNet", recipes=[DENSENET], minutes=0.8)
+def normalisation(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
+    """Ranked by the MSP, and by normalised logits in both readings."""
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])
     columns = (_AURC, *_COVERAGES)
     rows: dict[str, list[list[float]]] = {}
     scores, correct, families, words = {}, {}, {}, []
@@ -272,22 +251,24 @@ def _before_and_after(bench: Workbench, recipe: str, name: str, *notes: str) -> 
                 *([coverage_at_risk(*pair, risk) for pair in pairs] for risk in (0.05, 0.01)),
             ]
             scores[label], correct[label], families[label] = ranked[0], sets[0].plain.correct, method
-        words.append(_change_words(runs.label(method), rows))
-        words.append(
-            f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
-            f"Of the two readings, {reading_words(sets)}; p in the figure: "
-            f"{_power_words([part.powers for part in sets])}."
+        powers = "; ".join(
+            f"{', '.join(str(part.norms[centre].p) for part in sets)} {word}" for centre, word in READINGS.items()
         )
+        words += [
+            _change_words(runs.label(method), rows),
+            f"{runs.label(method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
+            f"Of the two readings, {reading_words(sets)}; p in the figure: {powers}.",
+        ]
     figure, (axis,) = new_axes((4.6, 4.2))
     draw_risk_coverage_by_method(axis, risk_coverage_by_method(scores, correct), families=families)
     return Output(
-        tables={f"{name}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
+        figures={item.stem: figure},
         notes=(
             "Ranked by the MSP, and by the largest logit divided by the p-norm, without centring the logits, as SC "
             f"prints it (Eq. 17), and with centring. p has the lowest AURC on validation data. {_seed_words(runs)}",
             *words,
-            *notes,
+            *(small_notes if bench.small else ()),
         ),
     )
 
@@ -302,14 +283,28 @@ def _change_words(label: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> 
     return f"{label}: test AURC {spread_words(before, _AURC)} by the MSP, {', '.join(changes)}."
 
 
-def _power_words(powers: Sequence[Mapping[bool, int]]) -> str:
-    return "; ".join(f"{', '.join(str(run[centre]) for run in powers)} {word}" for centre, word in READINGS.items())
+def reading_words(sets: Sequence[NormalisedSet]) -> str:
+    """Which reading of the normalisation ranks the validation data better, and in how many runs."""
+    counts = {
+        centre: sum(part.norms[centre].area < part.norms[not centre].area for part in sets) for centre in READINGS
+    }
+    best = max(counts, key=lambda centre: counts[centre])
+    return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
 
 
-def merge(outputs: Sequence[Output]) -> Output:
-    """Several outputs as one, in their order."""
-    return Output(
-        tables={name: table for output in outputs for name, table in output.tables.items()},
-        figures={name: figure for output in outputs for name, figure in output.figures.items()},
-        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+def winner_words(winners: Sequence[LogitNorm]) -> str:
+    """Which ranking the validation data chose, and in how many runs."""
+    names = Counter(
+        "the MSP (no p ranks better)"
+        if norm.p_ is None
+        else f"the normalised largest logit, {READINGS[norm.centre]}, p = {norm.p_}"
+        for norm in winners
     )
+    return "; ".join(f"{name} in {count} of {len(winners)} runs" for name, count in names.most_common())
+
+
+def count_words(before: Sequence[float], after: Sequence[float], word: str) -> str:
+    """In how many runs a number is higher or lower afterwards: ``"lower in 2 of 3 runs"``."""
+    sign = 1 if word == "higher" else -1
+    count = sum(sign * (b - a) > 0 for a, b in zip(before, after, strict=True))
+    return f"{word} in {count} of {len(before)} runs"

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from calibrant._arrays import Doubles
-from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.sc_runs import (
+from calibrant.experiments.papers.rankings import (
     CE,
     DEEPLAB,
     DENSENET,
@@ -17,13 +16,13 @@ from calibrant.experiments.papers.sc_runs import (
     READINGS,
     RESNET,
     VIT,
-    JudgedSet,
     judge,
     normalise,
     seeds_table,
     smoothing_runs,
     spread_words,
 )
+from calibrant.experiments.papers.registry import Output, PaperItem, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.losses import get
@@ -39,15 +38,12 @@ from calibrant.report import (
     draw_regularisation_by_error,
     new_axes,
 )
-from calibrant.selective import MSPBin, max_logit_given_msp, normalised_given_max_logit, sorted_logits
+from calibrant.selective import max_logit_given_msp, normalised_given_max_logit, sorted_logits
 from calibrant.training import load_sets
 
 _PICTURES = 8
 #: Width of SC's adjacent windows of the MSP, for the mean gap between wrong and right predictions.
 _WINDOW = 0.05
-
-
-# ---------------------------------------------------------------------- overconfident examples: Fig. 5
 
 
 @item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[RESNET],
@@ -63,11 +59,14 @@ def fig5(bench: Workbench) -> Output:
     if not len(extremes):
         raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
     predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
-    cells = []
-    for k, (pixels, truth) in zip(extremes, _pictures(bench, runs, seed, predictions, extremes), strict=True):
-        lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
-        cells.append(Cell(pixels, "\n".join([truth, *lines])))
     labels = {method: runs.label(method) for method in (CE, LS)}
+    cells = []
+    for k, (pixels, lines) in zip(extremes, _pictures(bench, runs, seed, predictions, extremes), strict=True):
+        for method in (LS, CE):
+            predicted = int(parts[method].predicted[k])
+            name = predicted if predictions.class_names is None else predictions.class_names[predicted]
+            lines += f"\n{labels[method]}: {name}, {ranks[method][k]:.1%}"
+        cells.append(Cell(pixels, lines))
     surer = float((ranks[LS][errors] < ranks[CE][errors]).mean())
     means = {m: ranks[m][errors].mean() for m in (CE, LS)}
     return Output(
@@ -80,11 +79,6 @@ def fig5(bench: Workbench) -> Output:
             f"their mean rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {labels[CE]}.",
         ),
     )
-
-
-def _rank_line(runs: RunSet, method: str, parts: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
-    names, label = predictions.class_names, int(parts.predicted[row])
-    return f"{runs.label(method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
 
 
 def _pictures(
@@ -100,8 +94,6 @@ def _pictures(
         (np.asarray(data.inputs[at[name]].convert("RGB")), data.classes[int(data.labels[at[name]])]) for name in ids
     ]
 
-
-# ---------------------------------------------------------------------- the regularisation gradient: Fig. 7
 
 #: Softmax of the model and true distribution: sure and right, sure and wrong, unsure and wrong, unsure and right.
 _CASES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -156,41 +148,16 @@ def gradient_by_error(error: Doubles, classes: int, alpha: float) -> Doubles:
     return regularisation_gradient(logits, truth, alpha)[:, 0]
 
 
-# ---------------------------------------------------------------------- the largest logit: Fig. 9, 13, 14, 17
+_LARGEST = "The largest logit given the MSP, right and wrong predictions"
+_NO_PIXELS = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
 
 
-@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[VIT], minutes=0.8)
-def fig13(bench: Workbench) -> Output:
-    """ViT-S/16 on ImageNet."""
-    return max_logit_panels(bench, VIT, "fig13")
-
-
-@item(
-    "sc.fig14",
-    "The largest logit given the MSP, right and wrong predictions, DeepLabV3+",
-    recipes=[DEEPLAB],
-    minutes=0.8,
-)
-def fig14(bench: Workbench) -> Output:
-    """DeepLabV3+ on Cityscapes."""
-    note = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
-    return max_logit_panels(bench, DEEPLAB, "fig14", *([note] if bench.small else []))
-
-
-@item(
-    "sc.fig17",
-    "The largest logit given the MSP, right and wrong predictions, DenseNet",
-    recipes=[DENSENET],
-    minutes=0.8,
-)
-def fig17(bench: Workbench) -> Output:
-    """DenseNet-BC on CIFAR-100."""
-    return max_logit_panels(bench, DENSENET, "fig17")
-
-
-def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    """The largest logit given the MSP, of cross-entropy and of label smoothing, and the gap of wrong and right."""
-    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
+@item("sc.fig13", f"{_LARGEST}, ViT-S/16", recipes=[VIT], minutes=0.8)
+@item("sc.fig14", f"{_LARGEST}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_NO_PIXELS])
+@item("sc.fig17", f"{_LARGEST}, DenseNet", recipes=[DENSENET], minutes=0.8)
+def largest_logit(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
+    """Of cross-entropy and of label smoothing, and the gap of wrong and right predictions."""
+    runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])
     figure, axes = new_axes((7.0, 3.2), 2)
     middles = np.arange(_WINDOW / 2, 1, _WINDOW)
     rows = {}
@@ -203,14 +170,14 @@ def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> O
     column = Column("", title="Largest logit, wrong minus right", direction="none")
     words = "; ".join(f"{label}: {spread_words(values[0], column)}" for label, values in rows.items())
     return Output(
-        tables={f"{name}-numbers": seeds_table("At equal MSP, every seed", [column], rows)},
-        figures={name: figure},
+        tables={f"{item.stem}-numbers": seeds_table("At equal MSP, every seed", [column], rows)},
+        figures={item.stem: figure},
         notes=(
             f"Mean and one standard deviation of the largest logit in windows of the MSP, {_WINDOW:g} wide, of seed "
             f"{runs.seeds(CE)[0]}. Windows with fewer than 10 predictions are left out.",
             f"Wrong minus right, averaged over adjacent windows that have both: {words}. Above 0, the largest logit "
             "is higher for errors, as SC reports for label smoothing.",
-            *notes,
+            *(small_notes if bench.small else ()),
         ),
     )
 
@@ -219,9 +186,6 @@ def mean_gap(gaps: Doubles) -> float:
     """The mean over the windows with a gap; NaN if there is none."""
     finite = gaps[np.isfinite(gaps)]
     return float(finite.mean()) if len(finite) else float("nan")
-
-
-# ---------------------------------------------------------------------- sorted and normalised logits: Fig. 18, 19
 
 
 @item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
@@ -262,10 +226,10 @@ def fig19(bench: Workbench) -> Output:
         by_seed = [
             normalised_given_max_logit(part.plain.msp, part.plain.logits.max(1), part.scores[centre]) for part in sets
         ]
-        draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].powers[centre]}")
+        draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].norms[centre].p}")
         for bins in by_seed:
             for part in bins:
-                slopes.setdefault(_bin_words(part), {}).setdefault(centre, []).append(part.slope)
+                slopes.setdefault(f"MSP {part.low:g} to {part.high:g}", {}).setdefault(centre, []).append(part.slope)
     rows = {words: [by_reading.get(centre, []) for centre in READINGS] for words, by_reading in sorted(slopes.items())}
     columns = [Column("", title=f"Slope, {word}", direction="none") for word in READINGS.values()]
     return Output(
@@ -280,13 +244,9 @@ def fig19(bench: Workbench) -> Output:
     )
 
 
-def _bin_words(part: MSPBin) -> str:
-    return f"MSP {part.low:g} to {part.high:g}"
-
-
 def _falling_words(rows: dict[str, list[list[float]]]) -> str:
     counts = []
     for k, word in enumerate(READINGS.values()):
-        values: Sequence[float] = [slope for columns in rows.values() for slope in columns[k] if slope == slope]
+        values = [slope for columns in rows.values() for slope in columns[k] if slope == slope]
         counts.append(f"{sum(slope < 0 for slope in values)} of {len(values)} bins of all runs ({word})")
     return " and in ".join(counts)

@@ -1,4 +1,10 @@
-"""The runs of the papers' items: trained here, trained here in small, or finished earlier."""
+"""The runs of the papers' items: trained here, trained here in small, or finished earlier.
+
+In small, the same methods are trained on drawn scenes, with a network of two layers. A method keeps what defines it:
+its loss with every value, its targets, its mixing and its share of images without an object. Network, data and schedule
+are those of the small experiment, in which a run takes seconds on one core; the study of the demonstration uses the
+same.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +15,63 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
-from calibrant.experiments.comparison.folder import RUNS, STUDY
-from calibrant.experiments.comparison.run import Failure, compare
-from calibrant.experiments.engines.local import Engine
-from calibrant.experiments.papers.small import small_recipe
-from calibrant.experiments.plan.study import Study, contenders_of
+from calibrant.experiments.comparison import RUNS, STUDY, Failure, compare
+from calibrant.experiments.engines import Engine
+from calibrant.experiments.evaluation import Flat, flat, more_numbers, numbers
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.results.evaluation import Flat, flat, more_numbers, numbers
+from calibrant.experiments.study import Study, contenders_of
+from calibrant.experiments.tables.cells import NOTHING, TableCell, cell_of
 from calibrant.experiments.tables.summaries import columns_of
 from calibrant.losses import describe
 from calibrant.predictions import Predictions
-from calibrant.training import RESULT, TUNED_FOR, Recipe, RunFolder, check_recipe, load
+from calibrant.training import RESULT, TUNED_FOR, MethodSettings, Recipe, RunFolder, check_recipe, load
 
 #: Default seeds of an item.
 SEEDS = (0, 1, 2)
 #: The settings that make a run one of a method.
 _METHOD = ("loss", "targets", "mixing", "data.context_rate")
+
+#: A recipe without its method: scenes of 16 x 16 pixels, a network of two layers. ``context`` shows the test pictures
+#: with every object covered, ``texture`` with colours and patterns never seen, and ``mixed`` pools the latter with the
+#: test set.
+EXPERIMENT: dict[str, Any] = {
+    "data": {
+        "layout": "scenes",
+        "val": "val",
+        "options": {"context": 0.7, "ambiguous": 0.0, "size": 16},
+        "split_options": {"train": {"samples": 1500}, "val": {"samples": 1000}, "test": {"samples": 3000}},
+        "also": {
+            "context": "context-only",
+            "texture": {"options": {"shift": "texture"}},
+            "mixed": {"options": {"shift": "texture"}, "pool": True},
+        },
+    },
+    "model": {"name": "mlp", "input_size": [3, 16, 16], "hidden": [256]},
+    "optimiser": {"rate": 0.05, "nesterov": True, "weight_decay": 1e-4},
+    "schedule": {"name": "cosine", "warmup": 1},
+    "training": {"epochs": 20, "batch_size": 50},
+}
+
+#: The same for masks: scenes of 24 x 24 pixels, shapes in four families and the background, a small DeepLab v3+.
+MASKS: dict[str, Any] = {
+    "data": {
+        "layout": "scene-masks",
+        "val": "val",
+        "options": {"context": 0.9, "size": 24, "families": 4},
+        "split_options": {"train": {"samples": 700}, "val": {"samples": 150}, "test": {"samples": 300}},
+        "pixels": 200,
+    },
+    "model": {"name": "deeplabv3plus_small", "width": 8},
+    "optimiser": {"rate": 0.1, "nesterov": True, "weight_decay": 1e-4, "clip": 2.0},
+    "schedule": {"name": "cosine", "warmup": 1},
+    "training": {"epochs": 10, "batch_size": 20, "channels_last": True},
+}
+
+#: Sets of the papers, and those that stand in for them.
+SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}
+#: Values of a recipe's data that belong to a method.
+_OF_A_METHOD = ("context_rate", "hold_out")
+SMALL_NOTE = "With --small the data are drawn scenes with a label for every pixel, and the network a small DeepLab v3+."
 
 
 @dataclass(frozen=True)
@@ -63,6 +110,11 @@ class RunSet:
     def outputs(self, method: str, seed: int, name: str = "test") -> Flat:
         """Logits and labels of a set, of a method's run with this seed."""
         return flat(self.predictions(method, seed, name))
+
+    def mean(self, method: str, metric: str, name: str = "test") -> TableCell:
+        """A metric of a method on a set, mean and standard deviation over its seeds."""
+        values = self.results.by_seed(method=method, stage="final", set=name, posthoc="none", metric=metric)
+        return cell_of(values.values()) or NOTHING
 
     def label(self, method: str) -> str:
         """What the paper calls a method."""
@@ -157,11 +209,8 @@ class Workbench:
 def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
     """Every number of finished runs, and their folders by method and seed; of two runs with one seed, the first.
 
-    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder.
-
-    Args:
-        recipe: Whose methods the runs are of.
-        paths: Folders of runs and of comparisons.
+    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder. Paths are
+    folders of runs and of comparisons.
     """
     columns, rows = columns_of(recipe), []
     folders: dict[str, dict[int, RunFolder]] = {}
@@ -238,3 +287,68 @@ def _value(plain: Mapping[str, Any], name: str) -> Any:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bool = False) -> Recipe:
+    """A recipe's methods, tables and printed numbers over the small experiment.
+
+    Of the rows, or all methods, those that differ from another only in what the small experiment replaces are left
+    out. With ``masks`` it is the one with a label for every pixel.
+    """
+    names = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
+    methods = _distinct({name: _reduce(recipe.methods[name]) for name in names}, recipe)
+    experiment = MASKS if masks else EXPERIMENT
+    if masks:  # what is measured, and where, is as in the recipe
+        measured = {"exclude": recipe.data.exclude, "interpolate": recipe.data.interpolate}
+        experiment = experiment | {"data": experiment["data"] | measured}
+    plain = experiment | {
+        "title": "drawn scenes, in small",
+        "paper": recipe.paper,
+        "table": recipe.table,
+        "methods": methods,
+        "tables": _tables(recipe, methods, masks=masks),
+        "expected": [
+            entry.model_dump(mode="json") | {"where": SETS.get(entry.where, entry.where)}
+            for entry in recipe.expected
+            if entry.method.partition(TUNED_FOR)[0] in methods
+        ],
+        "search": {name: dict(values) for name, values in recipe.search.items()},
+    }
+    return check_recipe(plain, "the small recipe")
+
+
+def _reduce(method: MethodSettings) -> dict[str, Any]:
+    plain = method.model_dump(
+        mode="json", exclude_none=True, include={"label", "loss", "mixing", "targets", "repair", "of"}
+    )
+    data = {name: value for name, value in method.data.items() if name in _OF_A_METHOD}
+    return plain | ({"data": data} if data else {})
+
+
+def _distinct(methods: Mapping[str, dict[str, Any]], recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """The methods without duplicates in small, and the methods that they repair."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for name, method in methods.items():
+        changes = {key: value for key, value in method.items() if key != "label"}
+        if not any(changes == {k: v for k, v in earlier.items() if k != "label"} for earlier in distinct.values()):
+            distinct[name] = method
+    for method in list(distinct.values()):
+        if (owner := method.get("of")) is not None and owner not in distinct:
+            distinct[owner] = _reduce(recipe.methods[owner])
+    return distinct
+
+
+def _tables(recipe: Recipe, methods: Mapping[str, Any], *, masks: bool) -> dict[str, Any]:
+    tables = {}
+    for number, table in recipe.tables.items():
+        rows = [row for row in table.rows if row.partition(TUNED_FOR)[0] in methods]
+        if rows:
+            columns = dict.fromkeys(_column(c) for c in table.columns if masks or not c.startswith("mean_iou"))
+            tables[number] = {"title": table.title, "rows": rows, "columns": list(columns)}
+    return tables
+
+
+def _column(text: str) -> str:
+    measured, plus, repair = text.partition(" + ")
+    metric, at, name = measured.partition("@")
+    return f"{metric}{at}{SETS.get(name, name)}{plus}{repair}"

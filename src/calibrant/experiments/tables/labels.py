@@ -39,10 +39,9 @@ def parse(label: str, methods: list[str]) -> Label:
         >>> parse("acls, lambda1=0.1, lambda2=0", ["acls"]).settings
         (('lambda1', 0.1), ('lambda2', 0))
     """
-    if label in methods:
-        return Label(label, None, None, ())
-    if label.replace(" + ", "+") in methods:
-        return Label(label.replace(" + ", "+"), None, None, ())
+    for name in (label, label.replace(" + ", "+")):
+        if name in methods:
+            return Label(name, None, None, ())
     head, *parts = (part.strip() for part in label.split(","))
     method, plus, fix = (part.strip() for part in head.rpartition("+"))
     posthoc = fix if plus and fix in REPAIRS else None
@@ -154,17 +153,10 @@ def enumerate_words(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RowSource:
-    """The numbers of one row of a table.
-
-    Attributes:
-        name: Its name.
-        targets: The targets that its settings were tuned for, all with the same outcome; empty without tuning.
-        rows: Its numbers.
-        label: Its label.
-    """
+    """The numbers of one row of a table."""
 
     name: str
-    targets: tuple[str, ...]
+    targets: tuple[str, ...]  # that its settings were tuned for, all with the same outcome; empty without tuning
     rows: Results
     label: Label
 
@@ -189,10 +181,7 @@ def sources(
 ) -> Iterator[RowSource]:
     """The rows of a table over the final runs: every method once for each outcome of its tuning.
 
-    Args:
-        results: all numbers.
-        methods: labels in their order; every method of the results if left out.
-        only_targets: targets to keep; methods without anything to tune stay.
+    Only some labels and tuning targets may be kept; methods without anything to tune stay.
     """
     final = results.where(stage="final")
     names: list[str] = final.column("method")
@@ -235,12 +224,7 @@ def counterparts(source: RowSource, reference: Mapping[str, RowSource]) -> list[
 
 
 def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str]) -> None:
-    """Refuse a reference that a comparison cannot have.
-
-    Args:
-        reference: a label: a method, also after a repair, or as tuned for one of the targets.
-        labels: of the methods that are compared.
-        targets: what they are tuned for.
+    """Refuse a reference that a comparison of methods, tuned for some targets, cannot have.
 
     Example:
         >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])

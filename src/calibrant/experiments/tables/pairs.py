@@ -134,21 +134,13 @@ def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 class RowComparison(NamedTuple):
-    """A row of a table compared with the reference.
+    """A row of a table compared with the reference."""
 
-    Attributes:
-        row: its position among the rows.
-        tuned_for: the tuning targets of this comparison.
-        pair: its differences.
-        holm: p of the t-test after Holm's correction over the rows; NaN where there is no test.
-        change: ``"better"`` or ``"worse"`` if that is beyond chance, else ``""``.
-    """
-
-    row: int
+    row: int  # its position among the rows
     tuned_for: str
     pair: Paired
-    holm: float
-    change: str
+    holm: float  # p of the t-test after Holm's correction over the rows; NaN where there is no test
+    change: str  # "better" or "worse" if that is beyond chance, else ""
 
 
 def compare_rows(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> list[RowComparison]:

@@ -276,13 +276,7 @@ def columns_of(recipe: Recipe) -> list[Column]:
 
 
 def recipe_table(results: Results, recipe: Recipe, number: str) -> Table:
-    """A table of the recipe with the rows of the paper; rows without runs are empty.
-
-    Args:
-        results: All numbers of a comparison of the recipe's methods.
-        recipe: Whose ``tables`` has the table.
-        number: Its name there.
-    """
+    """A table of the recipe, by its name there, with the rows of the paper; rows without runs are empty."""
     settings = recipe.tables[number]
     columns = tuple(parse_column(text) for text in settings.columns)
     lines = [line for row in settings.rows for line in _lines(results, recipe, row, columns)]

@@ -22,13 +22,10 @@ _LISTED = 5
 
 
 class Verdict(NamedTuple):
-    """The first sentences of a comparison's page.
+    """The first sentences of a comparison's page: the verdict, and the other measures.
 
-    Attributes:
-        level: ``"good"`` if a method is better than the reference beyond chance in some measure, ``"info"`` if none is,
-            ``"unknown"`` if nothing was tested.
-        headline: the verdict in one sentence.
-        text: the other measures.
+    The level is ``"good"`` if a method is better than the reference beyond chance in some measure, ``"info"`` if none
+    is, ``"unknown"`` if nothing was tested.
     """
 
     level: str
@@ -69,25 +66,9 @@ class _Measure(NamedTuple):
 
 
 def judge_methods(results: Results, reference: str | None, measures: Sequence[str] = MEASURES) -> Verdict | None:
-    """Judge every method against the reference, by the final runs.
+    """Judge every method against the reference, by the final runs; None if there are no numbers.
 
-    Args:
-        results: all numbers.
-        reference: the label that others are tested against, or None.
-        measures: metrics on the test set; those without numbers are left out.
-
-    Returns:
-        The verdict, or None if there are no numbers.
-
-    Example:
-        >>> from calibrant.experiments.results import Results, ResultRow
-        >>> rows = [
-        ...     ResultRow("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
-        ...     for method, values in {"ce": (0.04, 0.05, 0.06), "ls": (0.02, 0.02, 0.04)}.items()
-        ...     for seed, value in enumerate(values)
-        ... ]
-        >>> judge_methods(Results(rows), "ce").headline
-        'ls has the lowest ECE: 2.67% against 5.00% of ce, which is beyond chance.'
+    Measures are metrics on the test set; those without numbers are left out.
     """
     rows = list(sources(results))
     base = {} if reference is None else references(results, reference)

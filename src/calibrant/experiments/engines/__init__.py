@@ -1,1 +1,0 @@
-"""What executes runs: processes of this machine, or a Ray cluster."""

@@ -1,1 +1,0 @@
-"""Maps by the networks of several runs: predictions pixel by pixel, and where the networks look."""

@@ -1,1 +1,0 @@
-"""What is compared, and the runs that this takes."""

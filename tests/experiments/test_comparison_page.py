@@ -1,0 +1,195 @@
+"""Files and the page that a comparison writes."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
+from calibrant.experiments.comparison_page import document
+from calibrant.experiments.tables import average_ranks, notes, summary, text
+from calibrant.experiments.tables.verdict import judge_methods
+from calibrant.report.text import DASH, escape
+from calibrant.training.recipe import check_recipe
+from tests.helpers.result_rows import SMALL, row, two_targets
+
+
+def test_tables_of_what_lies_on_disk_are_those_of_the_sweep(tmp_path):
+    """Numbers that are none are read back as others, and are the same all the same."""
+    two_targets().save(tmp_path)
+    assert summary(Results.load(tmp_path), ["ece"], ranks=True) == summary(two_targets(), ["ece"], ranks=True)
+
+
+def test_methods_without_numbers_have_a_row_of_dashes():
+    table = summary(SMALL, ["ece"], ranks=True, missing=[("mbls", ""), ("lr", "nll")])
+    assert text(table)[-2:] == [["mbls", "", DASH, DASH], ["lr", "nll", DASH, DASH]]
+    assert [line.cells[0].runs for line in table.rows[-2:]] == [0, 0]
+    assert "No runs of mbls and lr tuned for nll have numbers." in table.note
+    without = summary(SMALL, ["ece"], ranks=True)
+    assert table.rows[:3] == without.rows
+    assert tables.csv(table).splitlines()[-1] == "lr,nll,,,0,,0"
+    ranks = average_ranks(SMALL, ["ece"], missing=["mbls"])
+    assert text(ranks)[-1] == ["mbls", DASH]
+    assert [line.cells[0].mean for line in ranks.rows[:3]] == [3, 2, 1]
+    assert DASH not in tables.latex(table)
+
+
+def test_ranks_of_one_target_are_those_of_the_whole_table():
+    whole = average_ranks(two_targets(), ["ece"])
+    for k, target in enumerate(("ece", "accuracy", "")):
+        part = average_ranks(two_targets(), ["ece"], target=target)
+        assert [c.head for c in part.columns] == ["ECE ↓"]
+        assert [line.cells[0] for line in part.rows] == [line.cells[k] for line in whole.rows]
+    assert [line.method for line in whole.rows] == ["ce", "ls", "lr", "mbls"]
+    with pytest.raises(ValueError, match="nothing was tuned for 'nll', only for ece, accuracy"):
+        average_ranks(two_targets(), ["ece"], target="nll")
+
+
+def test_notes_for_the_terminal_say_what_its_marks_mean():
+    found = notes(summary(SMALL, ["ece"], reference="ce", ranks=True))
+    assert found[:2] == [
+        "Mean ± standard deviation over 3 seeds, or over n where a cell says so.",
+        "¹ best and ² second of a column.",
+    ]
+    assert found[2].startswith("• better and ∘ worse than ce (paired t-test over the seeds, p < 0.05")
+    assert found[3].startswith("Mean rank: ")
+    assert notes(summary(Results(), ["ece"])) == []
+
+
+RECIPE = check_recipe(
+    {
+        "title": "Made up",
+        "data": {"layout": "scenes", "also": {"covered": "context-only", "other": {"options": {"shift": "texture"}}}},
+        "model": {"name": "small_cnn"},
+        "training": {"epochs": 1, "batch_size": 8},
+        "search": {"ls": {"alpha": [0.1, 0.2]}, "mbls": {"margin": [3, 6], "strength": [0.05, 0.1]}},
+    },
+    "made up",
+)
+
+
+def made(folder, methods=("ce", "ls", "mbls", "focal"), tune=("ece", "accuracy"), seeds=(0, 1, 2), failed=("focal",)):
+    """A comparison as if it had been run: ls has the same settings for both targets, mbls others."""
+    chosen = {
+        "ls": [{"alpha": 0.1}, {"alpha": 0.1}],
+        "mbls": [{"margin": 3, "strength": 0.05}, {"margin": 6, "strength": 0.1}],
+    }
+    study = Study(RECIPE, {name: Contender(name, {}) for name in methods}, seeds, tune)
+    rng, rows, planned = np.random.default_rng(1), {}, []
+    for name in methods:
+        settings = chosen.get(name, [{}, {}])
+        trials = [study.trial(name, 0, s) for s in study.candidates(name)] if name in chosen and tune else []
+        finals = [
+            study.final(name, s, seed, t) for s, t in zip(settings, tune or ("",), strict=False) for seed in seeds
+        ]
+        planned += [*trials, *finals]
+        for run in [*trials, *finals] if name not in failed else ():
+            labels = (run.method, run.seed)
+            about = {"run": run.key, "tuned_for": run.tuned_for, "stage": run.stage, "settings": run.settings}
+            if (run.key, "ece") not in rows:
+                _predicted(folder / "runs" / run.key, rng)
+                for metric in ("accuracy", "mean_confidence", "nll", "ece", "aece", "aurc"):
+                    rows[run.key, metric] = float(rng.uniform(0.1, 0.9))
+            sets = ("val",) if run.stage == "search" else ("val", "test", "covered", "other")
+            for metric in ("accuracy", "mean_confidence", "nll", "ece", "aece", "aurc"):
+                for where in sets:
+                    rows[run.key, metric, where, run.tuned_for] = row(
+                        *labels, metric, rows[run.key, metric], set=where, **about
+                    )
+    failures = tuple(Failure(r.key, r.method, r.seed, "it broke") for r in planned if r.method in failed)
+    results = Results(value for value in rows.values() if not isinstance(value, float))
+    return Comparison(study, folder, tuple(planned), results, failures)
+
+
+def _predicted(place, rng):
+    place.mkdir(parents=True)
+    np.savez(place / "test.npz", logits=rng.normal(0, 2, (40, 3)), labels=rng.integers(0, 3, 40))
+    history = [{"epoch": epoch, "step": 3 * epoch, "val_accuracy": 0.5, "val_ece": 0.1} for epoch in (1, 2)]
+    (place / "result.json").write_text(json.dumps({"sets": {"test": {}}, "steps": 6, "history": history}))
+
+
+def test_what_is_written(tmp_path):
+    comparison = made(tmp_path)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    ours = [f"{name}.{suffix}" for name in ("set-old", "ranks-nll") for suffix in ("md", "tex", "csv", "html")]
+    theirs = ["set-mine.md", "notes.md", "methods.txt", "expected.pdf"]
+    for name in [*ours, *theirs, "expected.tex"]:
+        (folder / name).write_text("x")
+    (folder / "expected.md").mkdir()
+    found = write(comparison, reference="ce", expected=True)
+    assert list(found) == [
+        "methods", "confidence", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy",
+        "paired",
+    ]  # fmt: skip
+    written = {f"{name}.{suffix}" for name in found for suffix in ("md", "tex", "csv", "html")}
+    assert {path.name for path in folder.iterdir()} == written | set(theirs) | {"expected.md"}
+    for name in written:
+        content = (folder / name).read_text(encoding="utf-8")
+        assert content.endswith("\n")
+        assert not content.endswith("\n\n")
+    assert [(line.method, line.tuned_for) for line in found["methods"].rows] == [
+        ("ce", ""), ("ls", "ece and accuracy"), ("mbls", "ece"), ("mbls", "accuracy"), ("focal", ""),
+    ]  # fmt: skip
+    assert all("No runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Differences from ce" in page
+    verdict = judge_methods(comparison.results, "ce")
+    plain = re.sub("</?abbr[^>]*>", "", page)
+    words = escape(verdict.text).replace("tuned for ece", "tuned for ECE")  # as every name of a metric on a page
+    assert plain.index(escape(verdict.headline)) < plain.index(words) < plain.index("4 methods, 3 seeds")
+    covered = found["set-covered"]
+    assert [column.better for column in covered.columns] == ["none", "low", "none", "none"]
+    assert [column.better for column in found["set-other"].columns] == ["high", "none", "low", "low"]
+    assert not any(line.cells[0].best for line in covered.rows)
+    assert sum(line.cells[1].best for line in covered.rows) == 1
+    assert "No object is visible" in covered.note
+
+
+@pytest.mark.parametrize("reference", ["focal", "ls", "ls, tuned for ece", "mbls", "nobody", None])
+def test_any_reference_leaves_tables_and_a_page(tmp_path, reference):
+    found = write(made(tmp_path), reference=reference)
+    silent = reference in ("focal", "nobody")
+    assert ("paired" in found) == (not silent and reference is not None)
+    assert (f"Nothing is tested against {reference}: it has no numbers here." in found["methods"].note) == silent
+    assert (tmp_path / "index.html").exists()
+
+
+def test_the_page_has_every_run_once_and_the_tables_numbers(tmp_path):
+    comparison = made(tmp_path)
+    found = write(comparison)
+    page = document(comparison, found)
+    names = ["ce", "ls, tuned for ece and accuracy", "mbls, tuned for ece", "mbls, tuned for accuracy"]
+    for key in ("reliability", "curves", "scatter"):
+        assert [part["name"] for part in page[key]] == names
+    ece = [column.metric for column in found["methods"].columns].index("ece")
+    for part, line in zip(page["reliability"], found["methods"].rows, strict=False):
+        assert part["ece"] == line.cells[ece].mean
+        assert sum(part["bins"]["count"]) == 3 * 40
+    assert [(part["name"], part["parameter"], part["metric"]) for part in page["ablation"]] == [
+        ("ls", "alpha", "val_ece"), ("mbls", "margin", "val_ece"), ("mbls", "strength", "val_ece"),
+    ]  # fmt: skip
+    searched = comparison.results.where(stage="search", method="mbls", set="val", metric="ece")
+    best = min(searched, key=lambda r: r.value)
+    assert any(math.isclose(p[1], best.value) for p in page["ablation"][1]["points"])
+    assert {p[3] for part in page["ablation"] for p in part["points"]} == {1}
+    assert page["lead"][0] == "4 methods, 3 seeds: 18 runs, 3 without numbers."
+    text_of = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "standard deviation to either side" not in text_of  # of one run there is none
+    assert "Numbers are of the held-out data" in text_of
+    assert "ECE (validation)" in text_of
+
+
+def test_one_of_anything_is_singular(tmp_path):
+    comparison = made(tmp_path, ("ce",), (), (4,), ())
+    assert document(comparison, write(comparison, reference="ce"))["lead"] == ["1 method, 1 seed: 1 run."]
+    assert list(write(comparison, reference="ce")) == [
+        "methods",
+        "confidence",
+        "repairs",
+        "set-covered",
+        "set-other",
+        "ranks",
+    ]

@@ -1,0 +1,220 @@
+"""Runs whose numbers are damaged are failed, not done, and never computed on; threads, locks, kills, errors."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments.engines import FAILED, Job, Stage, perform
+from calibrant.experiments.evaluation import NUMBERS
+from calibrant.training.recipe import check_recipe
+from calibrant.training.run_folder import RunFolder
+from tests.experiments.conftest import PLAIN, Nobody, study
+from tests.helpers import digit_studies
+from tests.training.conftest import state_of
+
+
+@pytest.fixture
+def job(compared):
+    plan = study()
+    return Job.of(plan.final("ce", {}, 0, "").recipe, compared / "runs", None, "ce 0")
+
+
+def damages(path):
+    """Ways in which a JSON file of numbers may be wrong, from no JSON to one digit."""
+    text = path.read_text()
+    yield from ("", "{", "[]", "null", "5", '"x"', "[[]]", "[" * 10**5, text[: len(text) // 2])
+    digit = text.index('"accuracy"') + len('"accuracy": 0.')
+    yield text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :]
+    yield text.replace("accuracy", "acuracy", 1)
+    yield text.replace('"test"', '"../test"', 1)
+    yield text.replace("0.", "7.", 1)
+
+
+@pytest.mark.parametrize("name", ["result.json", "numbers.json"])
+def test_damaged_numbers_are_a_failure_with_a_reason(name, job, compared):
+    path = Path(job.folder) / name
+    whole = path.read_text()
+    assert job.is_done
+    for text in damages(path):
+        path.write_text(text)
+        assert not job.is_done, text[:60]
+        assert job.failure["lasting"]
+        assert f"{path} is damaged (" in job.failure["error"]
+        assert "delete it, and" in job.failure["error"]
+        assert "\n" not in job.failure["error"]
+        path.write_text(whole)
+    assert job.is_done
+
+
+@pytest.mark.parametrize("name", ["result.json", "numbers.json"])
+def test_a_comparison_goes_on_without_a_damaged_run(name, job, compared):
+    path = Path(job.folder) / name
+    path.write_text("{")
+    found = compare(study(), compared, engine=Nobody())  # it is not computed over, either
+    assert [failure.method for failure in found.failures] == ["ce"]
+    assert str(path) in found.failures[0].error
+    assert found.results.column("method") == ["ls"]
+    assert path.read_text() == "{"
+
+
+def test_what_was_deleted_is_computed_again(job, compared):
+    before = {name: (Path(job.folder) / name).read_text() for name in ("result.json", "numbers.json")}
+    for name in before:
+        (Path(job.folder) / name).unlink()
+        assert not job.is_done
+        assert job.failure is None
+        assert perform(job, 1) is True
+        assert (Path(job.folder) / name).read_text() == before[name]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{}", '{"error": 3, "lasting": true}', '{"error": "x"}', "[" * 10**5])
+def test_a_damaged_reason_is_no_reason_not_to_try(text, job):
+    for name in ("result.json", "numbers.json"):
+        (Path(job.folder) / name).unlink()
+    (Path(job.folder) / "failed.json").write_text(text)
+    assert job.failure["lasting"] is False
+    assert "failed.json" in job.failure["error"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", '{"x": 5}', '{"x": {"where": 5}}', '{"x": {"where": "a", "samples": 1}}', "[" * 10**5]
+)
+def test_a_damaged_record_of_the_data_is_named(text, compared):
+    (compared / "data.json").write_text(text)
+    before = state_of(compared)
+    with pytest.raises(ValueError, match=r"data\.json is damaged \(.*; delete it if"):
+        compare(study("ce", "focal"), compared, engine=Nobody())
+    assert state_of(compared) == before
+
+
+# --- code of others ---------------------------------------------------------------------------------------------------
+
+OWN = """
+from pathlib import Path
+from torch import nn
+Path(__file__).with_name("imported").touch()
+def make(num_classes): return nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes))
+def leave(num_classes): raise SystemExit(0)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_networks.py").write_text(OWN)
+    yield tmp_path / "imported"
+    sys.modules.pop("own_networks", None)
+
+
+def test_processes_of_a_comparison_inherit_the_decision(own, tmp_path):
+    plan = study("ce", plain=PLAIN | {"model": {"name": "own_networks:make"}})
+    with pytest.raises(ValueError, match="--trust-code"):
+        compare(plan, tmp_path / "out", engine=Local(1))
+    assert not own.exists()
+    assert not (tmp_path / "out").exists()
+    found = compare(plan, tmp_path / "out", engine=Local(1), trust_code=True)
+    assert not found.failures
+    assert own.exists()
+
+
+def test_code_in_a_search_needs_trust_too(own, tmp_path):
+    plain = PLAIN | {"search": {"ls": {"model.name": ["mlp", "own_networks:make"]}}}
+    plan = Study(check_recipe(plain, "digits"), {"ls": Contender("ls", {})}, (0,), ("ece",))
+    assert {model.name for model in plan.models} == {"mlp", "own_networks:make"}
+    with pytest.raises(ValueError, match="own_networks"):
+        compare(plan, tmp_path / "out", engine=Nobody())
+    assert not own.exists()
+
+
+def test_a_model_that_leaves_is_a_failure(own, tmp_path):
+    recipe = check_recipe(PLAIN | {"model": {"name": "own_networks:leave"}}, "here")
+    job = Job.of(recipe, tmp_path, None, "leaves", True)
+    assert perform(job, 1) is False
+    assert "SystemExit: 0" in job.failure["error"]
+
+
+def test_a_job_that_is_not_trusted_imports_nothing(own, tmp_path):
+    job = Job.of(check_recipe(PLAIN | {"model": {"name": "own_networks:make"}}, "here"), tmp_path, None, "own")
+    assert perform(job, 1) is False
+    assert "--trust-code" in job.failure["error"]
+    assert not own.exists()
+    assert json.loads((Path(job.folder) / "failed.json").read_text())["lasting"] is False
+
+
+def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):
+    """A sweep that goes on with its last run has as many threads for it as it had for the others."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_of_runs(Local(2), (1, 3), tmp_path, monkeypatch) == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "jobs", "threads"), [("1", 1, 1), ("3", 1, 3), ("64", 1, 4), ("3", 4, 1), ("many", 1, 4)]
+)
+def test_a_run_takes_no_more_threads_than_omp_num_threads_says(tmp_path, monkeypatch, setting, jobs, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    assert threads_of_runs(Local(jobs), (1,), tmp_path, monkeypatch) == [threads]
+
+
+def test_threads_that_are_named_go_before_omp_num_threads(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert threads_of_runs(Local(1, threads=2), (1,), tmp_path, monkeypatch) == [2]
+
+
+def threads_of_runs(engine, numbers, folder, monkeypatch):
+    """The threads of every run that an engine would start on a machine of four cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    counts = []
+    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads: counts.append(threads))
+    for number in numbers:
+        engine.run([Job("k", {}, str(folder), None, "")] * number, Stage("testing", number, number))
+    return counts
+
+
+def test_a_run_that_another_command_does_is_waited_for(tmp_path):
+    short = digit_studies.recipe(training={"max_steps": 1})
+    job = Job.of(short, tmp_path, None, "short")
+    waited = []
+    with contextlib.ExitStack() as held:
+        held.enter_context(RunFolder(job.folder).lock())
+
+        def report(what, step, steps):
+            waited.append((step, steps))
+            if len(waited) == 3:
+                held.close()
+
+        assert perform(job, 1, report) is True
+    assert waited[:3] == [(0, None)] * 3
+    assert job.is_done
+
+
+def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
+    plan = digit_studies.study(
+        ["ce"], seeds=(0,), recipe=digit_studies.recipe(training={"epochs": 30, "batch_size": 32})
+    )
+
+    def kill(what, done, total):
+        for lock in tmp_path.glob("runs/*/.calibrant-lock") if what.endswith("%") and done else ():
+            os.kill(int(lock.read_text().split()[1]), signal.SIGKILL)
+
+    found = compare(plan, tmp_path, engine=Local(1), progress=kill)
+    assert [f.error for f in found.failures] == ["the process was ended by SIGKILL"]
+    (job,) = (Job.of(run.recipe, tmp_path / "runs", None, "") for run in found.planned)
+    assert job.failure["lasting"] is False
+    again = compare(plan, tmp_path, engine=Local(1))
+    assert not again.failures
+    assert not (tmp_path / "runs" / job.key / FAILED).exists()
+    assert (tmp_path / "runs" / job.key / NUMBERS).exists()
+
+
+def test_errors_of_one_process_are_recorded(tmp_path):
+    broken = digit_studies.recipe(data={"layout": "image-folder", "path": str(tmp_path / "nowhere")})
+    job = Job.of(broken, tmp_path, None, "nowhere")
+    assert perform(job, 1) is False
+    assert "nowhere" in job.failure["error"]
+    assert not job.failure["lasting"]  # nothing had begun: the folder may be put right
