@@ -174,19 +174,13 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.size == 0):
             actual = f"{labels.dtype} {list(labels.shape)}"
             raise ValueError(f"{self.title}: labels must be whole numbers [N], got {actual}")
-        columns: dict[str, Any] = {"labels": labels.astype(np.int64)}
-        columns |= {"classes": tuple(self.classes), "ids": tuple(self.ids)}
-        if self.groups is not None:
-            columns["groups"] = tuple(self.groups)
-        if self.soft is not None:
-            columns["soft"] = np.asarray(self.soft, dtype=np.float64)
-        if self.context is not None:
-            columns["context"] = np.asarray(self.context, dtype=bool)
-        for column, value in columns.items():
-            object.__setattr__(self, column, value)
-        self._check()
-
-    def _check(self) -> None:
+        object.__setattr__(self, "labels", labels.astype(np.int64))
+        for column in ("classes", "ids", "groups"):
+            if (values := getattr(self, column)) is not None:
+                object.__setattr__(self, column, tuple(values))
+        for column, dtype in (("soft", np.float64), ("context", bool)):
+            if (values := getattr(self, column)) is not None:
+                object.__setattr__(self, column, np.asarray(values, dtype=dtype))
         number = len(self.ids)
         for column in _COLUMNS:
             value = getattr(self, column)

@@ -190,7 +190,10 @@ def _facts(dataset: Dataset, decode: bool, progress: Progress) -> SplitFacts:
         lengths = [len(dataset.inputs[i]) for i in _track(dataset, "texts of", progress)]
         if lengths:
             sizes = {"shortest": min(lengths), "median": int(np.median(lengths)), "longest": max(lengths)}
-    _report_similar_names(dataset, findings)
+    if not any(issue.what == ALIKE for issue in dataset.report.odd):  # else the reader has reported them
+        for names in group_similar(dataset.classes):
+            if len(names) > 1:
+                findings.odd(" / ".join(names), ALIKE)
     counts, without_class = {}, 0
     if dataset.masks is None:
         counts = {name: int(n) for name, n in zip(dataset.classes, dataset.counts, strict=True)}
@@ -263,15 +266,6 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
         "objectness_histogram": np.histogram(shares, EDGES)[0].tolist(),
         "mean_objectness": float(shares.mean()) if len(shares) else 0.0,
     }
-
-
-def _report_similar_names(dataset: Dataset, findings: Findings) -> None:
-    """Report class names that are nearly the same, unless the reader has."""
-    if any(issue.what == ALIKE for issue in dataset.report.odd):
-        return
-    for names in group_similar(dataset.classes):
-        if len(names) > 1:
-            findings.odd(" / ".join(names), ALIKE)
 
 
 def _mask_pixels(dataset: Dataset, findings: Findings, progress: Progress) -> dict[str, float]:

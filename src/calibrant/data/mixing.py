@@ -106,9 +106,10 @@ class CutMix(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
+        indices = torch.arange(number, device=images.device)
         if random.random() >= self.probability:
-            return _unmixed(images)
+            return Mixed(images, (MixedPart(indices, 1.0, (0, 0, width, height)),))
         cut = math.sqrt(1.0 - random.beta(self.alpha, self.alpha))
         w, h = int(width * cut), int(height * cut)
         x, y = int(random.integers(width)), int(random.integers(height))
@@ -118,11 +119,9 @@ class CutMix(_Settings):
         result = images.clone()
         result[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
         pasted = (right - left) * (bottom - top) / (width * height)
-        indices = torch.arange(number, device=images.device)
         rectangle = (left, top, right, bottom)
-        return Mixed(
-            result, (MixedPart(indices, 1.0 - pasted, rectangle, outside=True), MixedPart(partner, pasted, rectangle))
-        )
+        around = MixedPart(indices, 1.0 - pasted, rectangle, outside=True)
+        return Mixed(result, (around, MixedPart(partner, pasted, rectangle)))
 
 
 class RICAP(_Settings):
@@ -142,7 +141,7 @@ class RICAP(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         x, y = (round(side * random.beta(self.beta, self.beta)) for side in (width, height))
         result = torch.empty_like(images)
         parts = []
@@ -176,7 +175,7 @@ class Mixup(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         share = float(random.beta(self.alpha, self.alpha))
         partner = _permutation(number, images.device, random)
         floating = images if images.is_floating_point() else images.float()
@@ -202,7 +201,7 @@ class Cutout(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         left = random.integers(width, size=number) - self.size // 2
         top = random.integers(height, size=number) - self.size // 2
         return _blank(images, left, top, left + self.size, top + self.size, self.value)
@@ -236,7 +235,7 @@ class RandomErasing(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         area = random.uniform(*self.scale, size=(number, 10)) * height * width
         aspect = np.exp(random.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), size=(number, 10)))
         w, h = np.rint(np.sqrt(area / aspect)).astype(int), np.rint(np.sqrt(area * aspect)).astype(int)
@@ -261,20 +260,16 @@ def _blank(
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], value)
 
 
-def _unmixed(images: Tensor) -> Mixed:
-    height, width = images.shape[2:]
-    return Mixed(images, (MixedPart(torch.arange(len(images), device=images.device), 1.0, (0, 0, width, height)),))
-
-
 def _permutation(number: int, device: torch.device, random: np.random.Generator) -> Tensor:
     return torch.from_numpy(random.permutation(number)).to(device)
 
 
-def _batch_shape(images: Tensor) -> tuple[int, int, int, int]:
+def _batch_shape(images: Tensor) -> tuple[int, int, int]:
+    """Number of images, height and width."""
     if images.ndim != 4:
         raise ValueError(f"images must be a batch [N, C, H, W], got shape {list(images.shape)}")
-    number, channels, height, width = images.shape
-    return number, channels, height, width
+    number, _, height, width = images.shape
+    return number, height, width
 
 
 def _check_positive(name: str, value: float) -> float:

@@ -64,6 +64,14 @@ def parse_count(text: str) -> int:
     return int(digits)
 
 
+def parse_side(value: object) -> int:
+    """The width or height of an image in an annotation; 0 if it is missing or cannot be right."""
+    try:
+        return max(0, int(parse_number(value)))
+    except ValueError:
+        return 0
+
+
 def short_repr(value: object) -> str:
     """A value from a file, shortened for a message."""
     try:
@@ -156,7 +164,7 @@ def parse_annotation(path: Path) -> Annotation:
         if corners is None:
             raise UnreadableError(f"{path}: the <object> {name[:50]!r} has no <bndbox>")
         objects.append((name, tuple(_text(corners, tag) for tag in _CORNERS)))
-    width, height = (_side(_text(root, f"size/{tag}")) for tag in ("width", "height"))
+    width, height = (parse_side(_text(root, f"size/{tag}")) for tag in ("width", "height"))
     return Annotation(_text(root, "folder"), _text(root, "filename"), (width, height), tuple(objects), guessed)
 
 
@@ -187,10 +195,3 @@ def _decode_xml(path: Path) -> tuple[str, bool]:
 
 def _text(element: Any, tag: str) -> str:
     return " ".join((element.findtext(tag) or "").split())
-
-
-def _side(text: str) -> int:
-    try:
-        return max(0, int(parse_number(text)))
-    except ValueError:
-        return 0

@@ -162,7 +162,14 @@ class BoxSamples:
         if normalised and actual is not None:
             width, height = actual
             rows = [b._replace(x1=b.x1 * width, y1=b.y1 * height, x2=b.x2 * width, y2=b.y2 * height) for b in rows]
-        self._append(name, rows, _main_class(rows) if label is None else label)
+        self._names[name] = None
+        self._labels.append(_main_class(rows) if label is None else label)
+        self._counts.append(len(rows))
+        for row in rows:
+            self._corners.extend(row[:4])
+            self._box_labels.append(row.label)
+            self._crowd.append(row.crowd)
+            self._pixels.append(row.pixels)
         if is_rotated:
             self.findings.odd(name, _folder.ROTATED)
         if size is not None and size != actual:
@@ -198,16 +205,6 @@ class BoxSamples:
             with open_image(path) as image:
                 return image.size, False
         return stated, False
-
-    def _append(self, name: str, rows: list[Box], label: int) -> None:
-        self._names[name] = None
-        self._labels.append(label)
-        self._counts.append(len(rows))
-        for row in rows:
-            self._corners.extend(row[:4])
-            self._box_labels.append(row.label)
-            self._crowd.append(row.crowd)
-            self._pixels.append(row.pixels)
 
     def _report_odd(self, name: str, rows: list[Box], actual: Size | None, has_label: bool) -> None:
         odd = self.findings.odd

@@ -20,9 +20,11 @@ from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import UnreadableError
 from calibrant.data.layouts import layout
-from calibrant.data.readers._array_files import ArrayFile, open_arrays
+from calibrant.data.readers._array_files import Npz, Parquet, open_arrays
 from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, suppress_errors
 from calibrant.data.sources import ImageArray, Inputs, Rows
+
+ArrayFile = Npz | Parquet
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
@@ -84,7 +86,11 @@ def arrays(
     for name, values in columns.items():
         if name != "classes" and (values.ndim < 1 or len(values) != number):
             raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples")
-    soft = _check_soft(path, columns["soft"]) if "soft" in columns else None
+    soft = columns.get("soft")
+    if soft is not None:
+        if soft.ndim != 2 or soft.dtype.kind not in "iuf":
+            raise ValueError(f"{path}: soft labels [N, K] are expected, got {soft.dtype} {list(soft.shape)}")
+        soft = soft.astype(np.float64)
     if classes is None and "classes" in columns and path.suffix == ".npz":
         classes = _texts(path, columns["classes"])
     if classes is None and soft is not None:
@@ -191,12 +197,6 @@ def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> 
     labels = np.full(len(values), _INVALID, dtype=np.int64)
     labels[is_given] = indices
     return labels, names
-
-
-def _check_soft(path: Path, values: NDArray[Any]) -> Floats:
-    if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}")
-    return values.astype(np.float64)
 
 
 def _sound_rows(
