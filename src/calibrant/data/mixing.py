@@ -27,19 +27,12 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class MixedPart:
-    """One part of each mixed image.
+    """One part of each mixed image."""
 
-    Attributes:
-        samples: [N]: the sample of the batch that this part of image n comes from.
-        share: Share of the image's area; with Mixup, of its intensity.
-        rectangle: left, top, right, bottom in pixels of that sample: the piece that is taken.
-        outside: Everything but the rectangle is taken.
-    """
-
-    samples: Tensor
-    share: float
-    rectangle: Rectangle
-    outside: bool = False
+    samples: Tensor  # [N]: the sample of the batch that this part of image n comes from
+    share: float  # of the image's area; with Mixup, of its intensity
+    rectangle: Rectangle  # left, top, right, bottom in pixels of that sample: the piece that is taken
+    outside: bool = False  # whether everything but the rectangle is taken
 
     def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
         """How much of this part the union of the samples' boxes fills, [N]; 0 for a part without area."""
@@ -62,12 +55,7 @@ class MixedPart:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Mixed images, and the parts that each consists of.
-
-    Attributes:
-        images: [N, C, H, W].
-        parts: Their shares sum to 1.
-    """
+    """Mixed images [N, C, H, W], and the parts that each consists of, whose shares sum to 1."""
 
     images: Tensor
     parts: tuple[MixedPart, ...]

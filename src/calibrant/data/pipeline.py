@@ -24,14 +24,7 @@ from calibrant.data.batches import Batch, Batches
 from calibrant.data.boxes import Reading
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError
-from calibrant.data.rendering import (
-    OneByOneError,
-    Randomness,
-    objectness_of,
-    render,
-    sample_generator,
-    smaller_decoding,
-)
+from calibrant.data.rendering import OneByOneError, Randomness, decode_smaller, objectness_of, render, sample_generator
 from calibrant.data.sources import ImageArray, Rows
 from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
@@ -200,7 +193,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
 
         def draft(image: Image.Image) -> None:
             views.append(draw_view(self.steps, image.size, random))
-            smaller_decoding(views[0])(image)
+            decode_smaller(image, views[0])
 
         if covered and data.boxes is not None:
             image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)

@@ -13,7 +13,7 @@ number must be drawn again, and then the batch goes sample by sample. `Generator
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,15 +34,11 @@ _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)  # added to the key after each round
 
 
-def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
-    """A draft for ``open`` that decodes a JPEG at a fraction of its size, if `_SPARE` allows it."""
-
-    def draft(image: Image.Image) -> None:
-        scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
-        if scale < 1.0 and image.format == "JPEG":
-            image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
-
-    return draft
+def decode_smaller(image: Image.Image, view: View) -> None:
+    """Ask for the decoding of a JPEG at a fraction of its size, if `_SPARE` allows it."""
+    scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
+    if scale < 1.0 and image.format == "JPEG":
+        image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
 
 
 def render(
@@ -53,11 +49,8 @@ def render(
 ) -> NDArray[np.uint8]:
     """The pixels of a view, uint8 [height, width] or [height, width, channels].
 
-    Args:
-        image: The decoded image, at the view's image size or smaller (`smaller_decoding`).
-        view: The view to render.
-        fill: The colour of padding, or ``"edge"`` to repeat the nearest visible pixel.
-        resample: NEAREST for label masks.
+    The image was decoded at the view's image size or smaller (`decode_smaller`). ``fill`` is the colour of padding,
+    or ``"edge"`` to repeat the nearest visible pixel.
     """
     sx, sy = image.width / view.image_width, image.height / view.image_height
     x1, y1, x2, y2 = box = (view.x1 * sx, view.y1 * sy, view.x2 * sx, view.y2 * sy)
@@ -282,21 +275,13 @@ def _product(factor: np.uint64, values: Words) -> tuple[Words, Words]:
 
 @dataclass(frozen=True, eq=False)
 class Views(Sequence[View]):
-    """The views of several images, as columns; an item is the `View` of one image.
+    """The views of several images of one size, as columns; an item is the `View` of one image."""
 
-    Attributes:
-        box: [n, 4]: x1, y1, x2, y2.
-        size: Width and height of the output, the same for all.
-        flipped: [n].
-        image_size: Size of the images.
-        window: [n, 4].
-    """
-
-    box: Floats
-    size: tuple[int, int]
-    flipped: NDArray[np.bool_]
+    box: Floats  # [n, 4]: x1, y1, x2, y2
+    size: tuple[int, int]  # width and height of the output, the same for all
+    flipped: NDArray[np.bool_]  # [n]
     image_size: tuple[int, int]
-    window: Floats
+    window: Floats  # [n, 4]
 
     @classmethod
     def whole(cls, number: int, width: int, height: int) -> Views:

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import row_slices
 from calibrant._validation import check_choice, check_integer, check_number
 from calibrant.data import drawing
 from calibrant.data.boxes import Boxes
@@ -210,8 +211,7 @@ def draw(
     images = np.empty((samples, size, size, 3), dtype=np.uint8)
     pixels = np.zeros((len(plan.owner), size, size), dtype=bool) if masks else None
     boxes = np.zeros((len(plan.owner), 4), dtype=np.int64)
-    for start in range(0, samples, _ROWS):
-        rows = slice(start, min(start + _ROWS, samples))
+    for rows in row_slices(samples, 1, _ROWS):
         objects = slice(int(plan.offsets[rows.start]), int(plan.offsets[rows.stop]))
         images[rows], covered = _paint(plan, rows, objects, streams, shift, size)
         boxes[objects] = drawing.tight_boxes(covered)

@@ -9,9 +9,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
@@ -126,23 +125,17 @@ def csv_rows(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         raise UnreadableError(f"{path}: the file is not CSV ({error})") from error
 
 
-@dataclass(frozen=True)
-class Annotation:
-    """The contents of a file of VOC's XML, which ImageNet uses too.
+class Annotation(NamedTuple):
+    """The contents of a file of VOC's XML, which ImageNet uses too; a text that is missing is empty.
 
-    Attributes:
-        folder: Folder of the data set; empty if missing.
-        filename: File name of the image; empty if missing.
-        size: Width and height, each 0 if missing.
-        objects: Class name and x1, y1, x2, y2 as text, so that a file with a broken box still has its class names.
-        guessed: Whether the file does not have the encoding that it should have, and was read as latin-1.
+    Objects are their class name and x1, y1, x2, y2 as text, so that a file with a broken box still has its class names.
     """
 
     folder: str
     filename: str
-    size: Size
+    size: Size  # each side 0 if missing
     objects: tuple[tuple[str, tuple[str, ...]], ...]
-    guessed: bool = False
+    guessed: bool  # the file does not have the encoding that it should have, and was read as latin-1
 
 
 def parse_annotation(path: Path) -> Annotation:

@@ -30,11 +30,7 @@ TOO_MANY = f"image with more than {MAX_BOXES} boxes"
 
 
 class SampleError(ValueError):
-    """A sample with a broken box or another invalid value.
-
-    Attributes:
-        finding: The finding under which it is counted.
-    """
+    """A sample with a broken box or another invalid value, and the finding under which it is counted."""
 
     def __init__(self, finding: str, detail: str):
         super().__init__(detail)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._arrays import row_slices
 from calibrant._validation import listing
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
@@ -211,9 +212,8 @@ def _sound_rows(
     """The rows to keep."""
     is_finite = np.ones(len(inputs), dtype=bool)
     if inputs.dtype.kind == "f":
-        for start in range(0, len(inputs), _BLOCK):
-            part = inputs[start : start + _BLOCK]
-            is_finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        for block in row_slices(len(inputs), 1, _BLOCK):
+            is_finite[block] = np.isfinite(inputs[block]).all(axis=tuple(range(1, inputs.ndim)))
     earlier_ids: set[str] = set()
     sound = []
     for row in rows.tolist():

@@ -124,11 +124,7 @@ def write_dataset(
 def check_writable(
     dataset: Dataset, folder: Path, *, image_format: str = "png", made_from: dict[str, Any] | None = None
 ) -> Description:
-    """Refuse what `write_dataset` cannot write, and a folder of something else; nothing is changed.
-
-    Returns:
-        The description that the folder will have.
-    """
+    """The description that the folder will have; refuse what `write_dataset` cannot write, and other folders."""
     if dataset.kind != "image":
         raise ValueError(f"{dataset.title}: only images are written as a data set, and these are {dataset.kind}s")
     if dataset.masks is not None:
@@ -155,11 +151,7 @@ def check_writable(
 
 
 def check_folder(folder: Path, image_format: str = "png") -> Description | None:
-    """Refuse a folder that no data set can be written to, before any work is done.
-
-    Returns:
-        The description of the data set that is there, if there is one.
-    """
+    """The description of the data set in a folder, if there is one; refuse a folder that none can be written to."""
     check_choice("image_format", image_format, get_args(ImageFormat))
     check_output(folder, folder=True)
     path = folder / DESCRIPTION
