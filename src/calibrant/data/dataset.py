@@ -271,6 +271,17 @@ def group_similar(names: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
+def unique_names(names: Sequence[str], keys: Sequence[object]) -> tuple[str, ...]:
+    """Names with their keys added where two classes have the same name.
+
+    Example:
+        >>> unique_names(["crane", "bee", "crane"], ["n02012849", "n02206856", "n03126707"])
+        ('crane (n02012849)', 'bee', 'crane (n03126707)')
+    """
+    times = Counter(names)
+    return tuple(name if times[name] == 1 else f"{name} ({key})" for name, key in zip(names, keys, strict=True))
+
+
 def _rows_of(column: Any, rows: Integers) -> Any:
     if column is None or isinstance(column, np.ndarray):
         return None if column is None else column[rows]

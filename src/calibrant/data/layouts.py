@@ -23,8 +23,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from calibrant._files import kind_of
 from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
-from calibrant.data.files import UnreadableError, folders_in
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import UnreadableError, folders_in, short_repr
 
 #: Levels below the given folder that are searched for a layout: archives have their own top folders.
 DEPTH = 2

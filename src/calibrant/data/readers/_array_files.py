@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant._npy import ArrayHeader, read_header, read_values
 from calibrant._parquet import column_chunks
-from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file, short_repr
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33

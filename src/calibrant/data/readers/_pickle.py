@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.files import UnreadableError, read_bytes
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import UnreadableError, read_bytes, short_repr
 
 #: The largest official batch has 155 MB and half a million opcodes.
 MAX_BYTES, MAX_OPCODES = 2**29, 1_000_000

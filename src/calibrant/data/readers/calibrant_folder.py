@@ -35,8 +35,7 @@ from calibrant._progress import Progress, silent, track
 from calibrant._validation import check_choice, printable
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import MAX_TEXT, UnreadableError, check_growth, open_file, path_inside
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import MAX_TEXT, UnreadableError, check_growth, open_file, path_inside, short_repr
 from calibrant.data.readers._array_files import MAX_BYTES, is_list, wrap_errors
 from calibrant.data.readers._boxes import MAX_BOXES, TOO_MANY, Box, SampleError, parse_box
 from calibrant.data.readers._folder import BAD_LABEL, NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_image, reader

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, folders_in, read_bytes, read_lines
-from calibrant.data.readers._annotations import csv_rows, parse_count, short_repr
+from calibrant.data.files import UnreadableError, csv_rows, folders_in, parse_count, read_bytes, read_lines, short_repr
 from calibrant.data.readers._array_files import read_npy
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.readers._pickle import read_pickle

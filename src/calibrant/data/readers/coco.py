@@ -17,10 +17,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.files import UnreadableError, path_inside
-from calibrant.data.readers._annotations import parse_number, parse_side, read_json, short_repr, unique_names
-from calibrant.data.readers._boxes import NO_NUMBERS, Box, BoxSamples, SampleError, class_labels, parse_box
+from calibrant.data.dataset import Dataset, unique_names
+from calibrant.data.files import UnreadableError, path_inside, read_json, short_repr
+from calibrant.data.readers._boxes import (
+    NO_NUMBERS,
+    Box,
+    BoxSamples,
+    SampleError,
+    class_labels,
+    parse_box,
+    parse_number,
+    parse_side,
+)
 from calibrant.data.readers._folder import DataFolder, join_path, reader
 
 _PREFIX, _SUFFIX = "instances_", ".json"

@@ -31,9 +31,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from calibrant.data.dataset import Dataset, Findings
+from calibrant.data.dataset import Dataset, Findings, unique_names
 from calibrant.data.files import SUFFIXES, folders_in
-from calibrant.data.readers._annotations import unique_names
 from calibrant.data.readers._boxes import BoxSamples, parse_box
 from calibrant.data.readers._folder import TWICE, DataFolder, join_path, reader
 

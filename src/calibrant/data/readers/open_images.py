@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import check_integer
-from calibrant.data.dataset import NO_CLASS, Dataset, Findings
-from calibrant.data.files import UnreadableError, open_file, path_inside
-from calibrant.data.readers._annotations import csv_rows, read_json, unique_names
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, unique_names
+from calibrant.data.files import UnreadableError, csv_rows, open_file, path_inside, read_json
 from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, class_labels, parse_box
 from calibrant.data.readers._folder import ONE_STEM, DataFolder, join_path, reader, stem
 

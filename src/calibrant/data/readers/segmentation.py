@@ -29,8 +29,7 @@ from PIL import Image
 
 from calibrant._arrays import row_slices
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, open_image, path_inside
-from calibrant.data.readers._annotations import parse_count
+from calibrant.data.files import UnreadableError, open_image, parse_count, path_inside
 from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, DataFolder, reader, reason, stem
 from calibrant.data.sources import ImageFiles
 

@@ -36,8 +36,14 @@ from PIL import Image
 
 from calibrant.data.dataset import ALIKE, Dataset, Findings, group_similar
 from calibrant.data.files import SUFFIXES, UnreadableError
-from calibrant.data.readers._annotations import Annotation, parse_annotation
-from calibrant.data.readers._boxes import BoxSamples, class_labels, parse_box, rename_classes
+from calibrant.data.readers._boxes import (
+    Annotation,
+    BoxSamples,
+    class_labels,
+    parse_annotation,
+    parse_box,
+    rename_classes,
+)
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     LATIN_1,
