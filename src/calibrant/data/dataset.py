@@ -283,9 +283,11 @@ def unique_names(names: Sequence[str], keys: Sequence[object]) -> tuple[str, ...
 
 
 def _rows_of(column: Any, rows: Integers) -> Any:
-    if column is None or isinstance(column, np.ndarray):
-        return None if column is None else column[rows]
-    return tuple(column[i] for i in rows) if isinstance(column, tuple) else column.take(rows)
+    if column is None:
+        return None
+    if isinstance(column, tuple):
+        return tuple(column[i] for i in rows)
+    return column[rows] if isinstance(column, np.ndarray) else column.take(rows)
 
 
 def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:

@@ -193,8 +193,7 @@ def check_options(layout: str, reader: Callable[..., Any], options: Mapping[str,
     hints = typing.get_type_hints(reader)
     parameters = inspect.signature(reader).parameters.values()
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    unknown = [] if takes_any else [name for name in options if name not in names]
+    unknown = [name for name in options if name not in names]
     if unknown:
         raise ValueError(f"{layout} has no option {printable(unknown[0], 60)!r}; it has {', '.join(names) or 'none'}")
     return {

@@ -6,7 +6,6 @@ a run can resume in the middle of an epoch. Objectness is computed once per batc
 
 from __future__ import annotations
 
-import functools
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
@@ -149,25 +148,16 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         positions = np.array(rows, dtype=np.int64)
         return self._make_batch(inputs, positions, covered, views, masks=masks, skipped=tuple(skipped))
 
-    @functools.cached_property
-    def _can_batch_at_once(self) -> bool:
-        """Whether the images are in one array and are only cropped, padded and flipped."""
-        data = self.dataset
-        return (
-            self.colouring is None
-            and not self.context_rate
-            and data.masks is None
-            and type(data.inputs) is ImageArray  # not a subclass, which may open images differently
-            and not (data.inputs.pixels.ndim == 3 and isinstance(self.padding, tuple))  # coloured padding of grey
-            and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
-        )
-
     def _batch_at_once(self, pairs: list[tuple[int, int]]) -> Batch | None:
         """The same batch without a call per sample; None if that is not possible."""
-        if not pairs or not self._can_batch_at_once:
-            return None
         source = self.dataset.inputs
-        assert isinstance(source, ImageArray)
+        if not pairs or type(source) is not ImageArray:  # a subclass may open images differently
+            return None
+        if self.colouring is not None or self.context_rate or self.dataset.masks is not None:
+            return None
+        is_grey = source.pixels.ndim == 3
+        if is_grey and isinstance(self.padding, tuple):
+            return None
         epochs, rows = np.array(pairs, dtype=np.int64).T
         random = Randomness(self.seed, epochs.astype(np.uint64), rows.astype(np.uint64))
         try:
@@ -175,7 +165,6 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         except OneByOneError:
             return None
         pixels = rendering.render_views(source.pixels, rows, views, self.padding)
-        is_grey = source.pixels.ndim == 3
         if self.channels == 1:
             pixels = (pixels if is_grey else rendering.grey(pixels))[..., None]
         elif is_grey:

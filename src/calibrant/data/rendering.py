@@ -160,9 +160,7 @@ def boxes_in_view(boxes: Floats, view: View) -> Floats:
         >>> boxes_in_view(np.array([[2.0, 4.0, 6.0, 20.0]]), view).tolist()
         [[1.0, 2.0, 3.0, 4.0]]
     """
-    left, top, right, bottom = view.window
-    low = np.maximum(view.crop[:2], (left, top))
-    high = np.minimum(view.crop[2:], (right, bottom))
+    low, high = np.maximum(view.crop[:2], view.window[:2]), np.minimum(view.crop[2:], view.window[2:])
     corners = np.clip(boxes, np.tile(low, 2), np.tile(np.maximum(high, low), 2))
     return image_to_view(corners[(corners[:, 2:] > corners[:, :2]).all(1)], view)
 
@@ -311,31 +309,20 @@ class Views(Sequence[View]):
         x, y = self.box[:, 0] + left, self.box[:, 1] + top
         return replace(self, box=np.stack([x, y, x + w, y + h], axis=1), size=size, window=window)
 
+    def slack(self, size: tuple[int, int]) -> tuple[int, int]:
+        """By how much a part of this size is narrower and lower than the views."""
+        width, height = self.size[0] - size[0], self.size[1] - size[1]
+        if min(width, height) < 0:
+            raise OneByOneError  # a larger crop is padded, which `CentreCrop` and `RandomCrop` do
+        return width, height
+
     def padded(self, pixels: int) -> Views:
         """Pad every side by this many pixels."""
         return self.part(-pixels, -pixels, (self.size[0] + 2 * pixels, self.size[1] + 2 * pixels))
 
 
-def moves_whole_pixels(steps: Sequence[Step], width: int, height: int) -> bool:
-    """Whether a chain of steps only crops, pads and flips images of a size."""
-    for step in steps:
-        if isinstance(step, RandomCrop | CentreCrop):
-            padding = 2 * step.padding if isinstance(step, RandomCrop) else 0
-            if step.pair[0] > width + padding or step.pair[1] > height + padding:
-                return False
-            width, height = step.pair
-        elif isinstance(step, Pad):
-            width, height = width + 2 * step.pixels, height + 2 * step.pixels
-        elif isinstance(step, Resize):
-            if step(View.whole(width, height), np.random.default_rng(0))[4:6] != (width, height):
-                return False
-        elif not isinstance(step, RandomFlip):
-            return False
-    return True
-
-
 def draw_views(steps: Sequence[Step], number: int, size: tuple[int, int], random: Randomness) -> Views:
-    """`draw_view` for several images of one size, by steps that move whole pixels."""
+    """`draw_view` for several images of one size; an `OneByOneError` if a step does more than move whole pixels."""
     views = Views.whole(number, *size)
     for step in steps:
         if isinstance(step, RandomFlip):
@@ -344,11 +331,13 @@ def draw_views(steps: Sequence[Step], number: int, size: tuple[int, int], random
             views = views.padded(step.pixels)
         elif isinstance(step, RandomCrop):
             views = views.padded(step.padding)
-            x, y = (random.integers(outer - inner) for outer, inner in zip(views.size, step.pair, strict=True))
+            x, y = (random.integers(slack) for slack in views.slack(step.pair))
             views = views.part(x, y, step.pair)
         elif isinstance(step, CentreCrop):
-            left, top = (round((outer - inner) / 2) for outer, inner in zip(views.size, step.pair, strict=True))
+            left, top = (round(slack / 2) for slack in views.slack(step.pair))
             views = views.part(left, top, step.pair)
+        elif not isinstance(step, Resize) or step(View.whole(*views.size), np.random.default_rng(0))[4:6] != views.size:
+            raise OneByOneError
     return views
 
 

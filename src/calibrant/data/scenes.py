@@ -53,7 +53,6 @@ NOISE = 0.03  # of a pixel, where 1 is white
 
 #: Most pixels of all pictures together: a million pictures of the default size, which take three gigabytes.
 MAX_PIXELS = 2**30
-
 VOID = 255  # the label of pixels of an object that lies between two classes
 
 _K = len(CLASSES)
@@ -148,13 +147,13 @@ def scene_masks(
     )
     together = len(CLASSES) // families
     names = [" or ".join(CLASSES[k : k + together]) for k in range(0, len(CLASSES), together)]
-    assert pictures.masks is not None
+    values = pictures.box_labels // together + 1
+    values[pictures.offsets[:-1][pictures.ambiguous]] = VOID  # the labelled object, the first, may lie between classes
+    owners = np.repeat(np.arange(len(pictures.labels)), np.diff(pictures.offsets))
     masks = np.zeros((len(pictures.labels), size, size), dtype=np.uint8)
-    for picture, (start, end) in enumerate(zip(pictures.offsets, pictures.offsets[1:], strict=False)):
-        # The first object is the labelled one, which alone may lie between classes.
-        for number in range(int(start), int(end)):
-            is_void = number == start and pictures.ambiguous[picture]
-            masks[picture][pictures.masks[number]] = VOID if is_void else pictures.box_labels[number] // together + 1
+    assert pictures.masks is not None
+    for owner, pixels, value in zip(owners, pictures.masks, values, strict=True):
+        masks[owner][pixels] = value
     name = "scene-masks" if shift is None else f"scene-masks-{shift}"
     return Dataset(
         name,

@@ -146,7 +146,7 @@ class DataFolder:
         return True
 
     def has_image(self, name: str, location: str) -> bool:
-        """Whether to keep an image that is named in a line of a list or a row of a table, ``where``."""
+        """Whether to keep an image that is named in a line of a list or a row of a table, ``location``."""
         try:
             path = path_inside(self.root, name)
         except ValueError:
