@@ -35,8 +35,7 @@ from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant._files import written_aside
 from calibrant.data.boxes import Boxes, objectness
-from calibrant.data.scene_truth import true_calibration_error, true_error
-from calibrant.data.scenes import CLASSES, Scenes, draw
+from calibrant.data.scenes import CLASSES, Scenes, draw, true_calibration_error, true_error
 from calibrant.losses import SoftTargetCrossEntropy, get
 from calibrant.metrics import accuracy, aurc, ece, mean_confidence, overconfidence
 from calibrant.models import build

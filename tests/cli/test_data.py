@@ -13,7 +13,7 @@ from PIL import Image
 
 from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
-from calibrant.data.writing import write_dataset
+from calibrant.data.readers.calibrant_folder import write_dataset
 from calibrant.metrics import context_reliance
 from tests.helpers.processes import finish, start
 

@@ -59,7 +59,6 @@ def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colou
     pipeline = Pipeline(images(colours), CHAINS[chain], seed=11, padding=padding, channels=channels)
     indices = np.random.default_rng(0).permutation(57)[:40].tolist()
     at_once = colours or not isinstance(padding, tuple)  # colours around grey go sample by sample
-    assert pipeline._can_batch_at_once is at_once
     together = [pipeline.batch(indices, epoch) for epoch in (0, 7)]
     assert isinstance(together[0].views, rendering.Views) is at_once
     monkeypatch.setattr(Pipeline, "_batch_at_once", lambda self, pairs: None)
@@ -91,8 +90,9 @@ def test_a_number_that_must_be_drawn_again_is_left_to_the_sample():
 @pytest.mark.parametrize("steps", [[RandomResizedCrop(24)], [Resize(20)], [RandomCrop(40)], [CentreCrop(64)]], ids=str)
 def test_steps_that_resample_go_sample_by_sample(steps):
     pipeline = Pipeline(images(True), steps)
-    assert not pipeline._can_batch_at_once
-    assert pipeline.batch([0, 1]).inputs.shape[0] == 2
+    batch = pipeline.batch([0, 1])
+    assert not isinstance(batch.views, rendering.Views)
+    assert batch.inputs.shape[0] == 2
 
 
 def test_a_view_that_shows_nothing_goes_sample_by_sample(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from calibrant.data import ImageFiles, Vocabulary, files, read, read_glove, recognise
-from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes
+from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes, read_json
 from tests.helpers.box_files import write
 from tests.helpers.data_trees import TREES, files_of, image_folder
 
@@ -206,3 +206,10 @@ def test_folders_that_may_not_be_looked_into(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refusing)
     assert recognise(root)[0].name == "image-folder"
+
+
+def test_json_with_a_key_twice(tmp_path):
+    path = write(tmp_path / "a.json", '{"x": [{"box": 1, "id": 2, "box": 3}]}')
+    with pytest.raises(UnreadableError, match=r"a\.json: the key 'box' occurs twice in one object$"):
+        read_json(path)
+    assert read_json(write(path, '{"x": [{"box": 1, "id": 2}]}'), drop="box") == {"x": [{"id": 2}]}

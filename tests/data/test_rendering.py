@@ -21,7 +21,7 @@ from calibrant.data import (
     View,
     draw_view,
 )
-from calibrant.data.rendering import boxes_in_view, render, smaller_decoding
+from calibrant.data.rendering import boxes_in_view, decode_smaller, render
 from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 
 _torchvision.ensure()
@@ -37,7 +37,7 @@ def test_a_smaller_decoding_shows_the_same(tmp_path):
     with Image.open(tmp_path / "a.jpg") as image:
         whole = render(image, view).astype(int)
     with Image.open(tmp_path / "a.jpg") as image:
-        smaller_decoding(view)(image)
+        decode_smaller(image, view)
         assert image.size == (160, 120)  # a quarter: still two pixels for each of the view's
         assert np.abs(render(image, view).astype(int) - whole).max() <= 3
 

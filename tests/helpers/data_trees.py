@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from calibrant.data import Boxes, Dataset, ImageArray
+from calibrant.data.readers.calibrant_folder import write_dataset
 from calibrant.data.readers.cifar import CIFAR10
 from calibrant.data.readers.image_folder import PACS as PACS
 from calibrant.data.readers.segmentation import CAMVID
-from calibrant.data.writing import write_dataset
 from tests.helpers import box_files
 from tests.helpers.box_files import write, xml
 

@@ -9,6 +9,7 @@ from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, i
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Pipeline
+from calibrant.data.readers.calibrant_folder import check_folder, check_images, check_writable, write_dataset
 from calibrant.data.rendering import boxes_in_view, image_to_view, objectness_of, sample_generator, view_to_image
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
@@ -26,7 +27,6 @@ from calibrant.data.transforms import (
     draw_view,
 )
 from calibrant.data.variants import context_only, need_boxes, pixel_mean, single_object
-from calibrant.data.writing import check_folder, check_images, check_writable, write_dataset
 
 __all__ = [
     "HOLD_OUTS",

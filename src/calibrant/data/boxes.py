@@ -23,6 +23,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from calibrant._arrays import row_slices
 from calibrant._validation import check_choice
 
 Floats = NDArray[np.float64]
@@ -256,9 +257,7 @@ def _union_areas(corners: Floats, counts: Integers) -> Floats:
         if count == 1:
             result[images] = _area(boxes[:, 0])
             continue
-        chunk = max(1, _ELEMENTS // (2 * count * count))
-        for start in range(0, len(images), chunk):
-            part = slice(start, start + chunk)
+        for part in row_slices(len(images), 2 * count * count, _ELEMENTS):
             result[images[part]] = _union_areas_by_slabs(boxes[part])
     return result
 
@@ -269,9 +268,8 @@ def _union_areas_by_slabs(boxes: Floats) -> Floats:
     x1, y1, x2, y2 = np.moveaxis(boxes, 2, 0)
     edges = np.sort(np.concatenate([x1, x2], axis=1), axis=1)
     area = np.zeros(len(boxes))
-    chunk = max(1, _ELEMENTS // boxes[:, :, 0].size)
-    for start in range(0, edges.shape[1] - 1, chunk):
-        left, right = edges[:, start : start + chunk + 1][:, :-1], edges[:, start + 1 : start + chunk + 1]
+    for slabs in row_slices(edges.shape[1] - 1, x1.size, _ELEMENTS):
+        left, right = edges[:, :-1][:, slabs], edges[:, 1:][:, slabs]
         inside = (x1[:, None] <= left[:, :, None]) & (right[:, :, None] <= x2[:, None])  # [n, slab, box]
         furthest = np.maximum.accumulate(np.where(inside, y2[:, None], -np.inf), axis=2)
         before = np.concatenate([np.full_like(furthest[:, :, :1], -np.inf), furthest[:, :, :-1]], axis=2)

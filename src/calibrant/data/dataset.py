@@ -174,19 +174,13 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.size == 0):
             actual = f"{labels.dtype} {list(labels.shape)}"
             raise ValueError(f"{self.title}: labels must be whole numbers [N], got {actual}")
-        columns: dict[str, Any] = {"labels": labels.astype(np.int64)}
-        columns |= {"classes": tuple(self.classes), "ids": tuple(self.ids)}
-        if self.groups is not None:
-            columns["groups"] = tuple(self.groups)
-        if self.soft is not None:
-            columns["soft"] = np.asarray(self.soft, dtype=np.float64)
-        if self.context is not None:
-            columns["context"] = np.asarray(self.context, dtype=bool)
-        for column, value in columns.items():
-            object.__setattr__(self, column, value)
-        self._check()
-
-    def _check(self) -> None:
+        object.__setattr__(self, "labels", labels.astype(np.int64))
+        for column in ("classes", "ids", "groups"):
+            if (values := getattr(self, column)) is not None:
+                object.__setattr__(self, column, tuple(values))
+        for column, dtype in (("soft", np.float64), ("context", bool)):
+            if (values := getattr(self, column)) is not None:
+                object.__setattr__(self, column, np.asarray(values, dtype=dtype))
         number = len(self.ids)
         for column in _COLUMNS:
             value = getattr(self, column)
@@ -277,10 +271,23 @@ def group_similar(names: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
+def unique_names(names: Sequence[str], keys: Sequence[object]) -> tuple[str, ...]:
+    """Names with their keys added where two classes have the same name.
+
+    Example:
+        >>> unique_names(["crane", "bee", "crane"], ["n02012849", "n02206856", "n03126707"])
+        ('crane (n02012849)', 'bee', 'crane (n03126707)')
+    """
+    times = Counter(names)
+    return tuple(name if times[name] == 1 else f"{name} ({key})" for name, key in zip(names, keys, strict=True))
+
+
 def _rows_of(column: Any, rows: Integers) -> Any:
-    if column is None or isinstance(column, np.ndarray):
-        return None if column is None else column[rows]
-    return tuple(column[i] for i in rows) if isinstance(column, tuple) else column.take(rows)
+    if column is None:
+        return None
+    if isinstance(column, tuple):
+        return tuple(column[i] for i in rows)
+    return column[rows] if isinstance(column, np.ndarray) else column.take(rows)
 
 
 def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:

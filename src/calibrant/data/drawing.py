@@ -8,9 +8,7 @@ in column i lies at i + 0.5.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +18,10 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+Shift = Literal["texture", "sketch"]
+
 DIRECTIONS = 256  # of an outline
+DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is one of its class instead of any
 FAINT = 0.06  # coverage below this is not drawn, since it would be invisible
 
 _ANGLE = np.arange(DIRECTIONS) * (2 * math.pi / DIRECTIONS)
@@ -92,11 +93,19 @@ CLASSES = tuple(SHAPES)
 OUTLINES: Doubles = np.stack([r / np.sqrt((r**2).mean() * math.pi) for r in SHAPES.values()])
 
 
-@dataclass(frozen=True)
-class Texture:
-    """How an area is filled: two colours, and the pattern that blends them.
+def _texture(
+    dark: tuple[int, int, int],
+    light: tuple[int, int, int],
+    waves: tuple[float, float, float] = (0, 0, 0),
+    cycles: tuple[float, float] = (1, 1),
+    angle: float = 0,
+    bend: float = 0,
+    sharp: float = 1,
+    clouds: float = 0.35,
+) -> list[float]:
+    """How an area is filled, in one row of numbers: two colours, and the pattern that blends them.
 
-    Attributes:
+    Args:
         dark: RGB where the pattern is low.
         light: RGB where the pattern is high.
         waves: strength of the first wave, of the second, and of their product.
@@ -106,59 +115,45 @@ class Texture:
         sharp: sharpness of edges, from soft (1) to hard (8).
         clouds: strength of a slow random variation.
     """
-
-    dark: tuple[int, int, int]
-    light: tuple[int, int, int]
-    waves: tuple[float, float, float] = (0, 0, 0)
-    cycles: tuple[float, float] = (1, 1)
-    angle: float = 0
-    bend: float = 0
-    sharp: float = 1
-    clouds: float = 0.35
-
-    def row(self) -> list[float]:
-        """All numbers in one row."""
-        numbers = (*self.waves, *self.cycles, math.radians(self.angle), self.bend, self.sharp, self.clouds)
-        return [*(c / 255 for c in self.dark), *(c / 255 for c in self.light), *numbers]
+    return [*(c / 255 for c in (*dark, *light)), *waves, *cycles, math.radians(angle), bend, sharp, clouds]
 
 
 #: One background per class.
-GROUNDS = (
-    Texture((22, 24, 62), (120, 124, 190), (0.5, 0.5, 0), (5, 5), 20, 0, 1.2, 0.5),  # star: night
-    Texture((84, 148, 72), (176, 208, 104), (0, 0, 0.6), (4, 4), 45, 0, 1.5, 0.5),  # flower: meadow
-    Texture((112, 120, 132), (188, 196, 204), (0.3, 0.3, 0.5), (4, 4), 0, 0, 4),  # gear: plate
-    Texture((40, 104, 60), (104, 160, 84), (0, 0, 0.5), (7, 7), 10, 0, 2, 0.6),  # clover: lawn
-    Texture((176, 204, 208), (240, 244, 240), (0, 0, 1), (2.5, 2.5), 0, 0, 6, 0.1),  # cross: tiles
-    Texture((140, 92, 52), (204, 160, 104), (1, 0, 0), (0.6, 3), 90, 0.8, 1, 0.3),  # crate: planks
-    Texture((148, 76, 60), (208, 140, 112), (0.6, 0.6, 0), (2.5, 5), 0, 0, 5, 0.2),  # house: bricks
-    Texture((64, 64, 72), (136, 136, 136), (1, 0, 0), (2, 1), 90, 0, 6, 0.4),  # arrow: road
-    Texture((176, 196, 224), (248, 248, 252), (0, 0, 0), (1, 1), 0, 0, 1, 0.9),  # tree: snow
-    Texture((204, 164, 96), (244, 216, 148), (1, 0, 0), (3, 1), 70, 1.5, 1, 0.3),  # tent: dunes
-    Texture((104, 124, 156), (168, 184, 204), (1, 0, 0), (6, 1), 25, 0, 2, 0.3),  # drop: rain
-    Texture((92, 68, 44), (168, 112, 56), (0, 0, 0.4), (5, 3), 30, 1, 3, 0.8),  # leaf: forest floor
-    Texture((28, 100, 148), (96, 184, 204), (1, 0, 0), (4, 2), 90, 1.6, 1.2, 0.3),  # fish: water
-    Texture((120, 180, 232), (236, 244, 252), (0, 0, 0), (1, 1), 0, 0, 1, 1.1),  # butterfly: sky
-    Texture((204, 96, 120), (252, 220, 224), (0.5, 0.5, 0), (3, 3), 0, 0, 8, 0.1),  # heart: checked cloth
-    Texture((64, 72, 36), (124, 128, 68), (0.4, 0, 0.6), (3, 5), 60, 1.2, 1.5, 0.7),  # mushroom: moss
+GROUNDS = np.array(
+    [
+        _texture((22, 24, 62), (120, 124, 190), (0.5, 0.5, 0), (5, 5), 20, 0, 1.2, 0.5),  # star: night
+        _texture((84, 148, 72), (176, 208, 104), (0, 0, 0.6), (4, 4), 45, 0, 1.5, 0.5),  # flower: meadow
+        _texture((112, 120, 132), (188, 196, 204), (0.3, 0.3, 0.5), (4, 4), 0, 0, 4),  # gear: plate
+        _texture((40, 104, 60), (104, 160, 84), (0, 0, 0.5), (7, 7), 10, 0, 2, 0.6),  # clover: lawn
+        _texture((176, 204, 208), (240, 244, 240), (0, 0, 1), (2.5, 2.5), 0, 0, 6, 0.1),  # cross: tiles
+        _texture((140, 92, 52), (204, 160, 104), (1, 0, 0), (0.6, 3), 90, 0.8, 1, 0.3),  # crate: planks
+        _texture((148, 76, 60), (208, 140, 112), (0.6, 0.6, 0), (2.5, 5), 0, 0, 5, 0.2),  # house: bricks
+        _texture((64, 64, 72), (136, 136, 136), (1, 0, 0), (2, 1), 90, 0, 6, 0.4),  # arrow: road
+        _texture((176, 196, 224), (248, 248, 252), (0, 0, 0), (1, 1), 0, 0, 1, 0.9),  # tree: snow
+        _texture((204, 164, 96), (244, 216, 148), (1, 0, 0), (3, 1), 70, 1.5, 1, 0.3),  # tent: dunes
+        _texture((104, 124, 156), (168, 184, 204), (1, 0, 0), (6, 1), 25, 0, 2, 0.3),  # drop: rain
+        _texture((92, 68, 44), (168, 112, 56), (0, 0, 0.4), (5, 3), 30, 1, 3, 0.8),  # leaf: forest floor
+        _texture((28, 100, 148), (96, 184, 204), (1, 0, 0), (4, 2), 90, 1.6, 1.2, 0.3),  # fish: water
+        _texture((120, 180, 232), (236, 244, 252), (0, 0, 0), (1, 1), 0, 0, 1, 1.1),  # butterfly: sky
+        _texture((204, 96, 120), (252, 220, 224), (0.5, 0.5, 0), (3, 3), 0, 0, 8, 0.1),  # heart: checked cloth
+        _texture((64, 72, 36), (124, 128, 68), (0.4, 0, 0.6), (3, 5), 60, 1.2, 1.5, 0.7),  # mushroom: moss
+    ]
 )
 
 #: Colours and patterns of objects.
-PAINTS = (
+PAINTS = np.array([
     ((196, 44, 48), (240, 112, 96)), ((224, 120, 24), (252, 184, 88)), ((216, 176, 32), (252, 232, 128)),
     ((48, 128, 56), (132, 200, 108)), ((32, 88, 176), (108, 168, 232)), ((112, 56, 152), (188, 136, 216)),
     ((196, 72, 136), (248, 164, 200)), ((96, 96, 104), (212, 212, 216)),
-)  # fmt: skip
-PATTERNS = (
-    Texture((0, 0, 0), (0, 0, 0), clouds=0.2),
-    Texture((0, 0, 0), (0, 0, 0), (1, 0, 0), (4, 1), 40, 0, 4, 0.1),
-    Texture((0, 0, 0), (0, 0, 0), (0, 0, 1), (3, 3), 45, 0, 4, 0.1),
-    Texture((0, 0, 0), (0, 0, 0), (0.6, 0.6, 0), (5, 5), 30, 0, 3, 0.1),
+], dtype=np.float64).reshape(-1, 6) / 255  # fmt: skip
+PATTERNS = np.array(
+    [
+        _texture((0, 0, 0), (0, 0, 0), clouds=0.2),
+        _texture((0, 0, 0), (0, 0, 0), (1, 0, 0), (4, 1), 40, 0, 4, 0.1),
+        _texture((0, 0, 0), (0, 0, 0), (0, 0, 1), (3, 3), 45, 0, 4, 0.1),
+        _texture((0, 0, 0), (0, 0, 0), (0.6, 0.6, 0), (5, 5), 30, 0, 3, 0.1),
+    ]
 )
-
-
-def texture_table(textures: Sequence[Texture]) -> Doubles:
-    """Textures as rows of numbers."""
-    return np.array([texture.row() for texture in textures])
 
 
 def unseen_textures(u: Doubles) -> Doubles:
@@ -177,7 +172,7 @@ def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats
     """Colours ``[M, S, S, 3]`` of areas with the textures ``[M, 15]``.
 
     Args:
-        textures: rows of `texture_table` or `unseen_textures`.
+        textures: rows of `GROUNDS`, `PATTERNS` or `unseen_textures`.
         phase: ``[M, 2]``, the phases of the two waves, in turns.
         clouds: ``[M, S, S]``, the slow variation, approximately standard normal.
         x: horizontal position of every pixel, broadcastable to ``[M, S, S]``; the picture extends from 0 to 1.
@@ -195,6 +190,51 @@ def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats
     dark, light = (columns[i : i + 3, ..., 0].T[0][:, None, None, :] for i in (0, 3))
     colours: Floats = dark + height[..., None] * (light - dark)
     return colours
+
+
+def ground_colours(kinds: Ints, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None) -> Floats:
+    """Colours of the backgrounds of classes, varied at random."""
+    if shift == "sketch":
+        paper = np.array([0.93, 0.91, 0.86], dtype=np.float32) - (0.08 * u[:, :1]).astype(np.float32)
+        return paper[:, None, None, :] + np.float32(0.012) * clouds[..., None]
+    textures = GROUNDS[kinds]
+    if shift == "texture":
+        textures = unseen_textures(u[:, :12])
+    textures[:, :6] = np.clip(
+        textures[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1
+    )
+    # From half to twice as many waves: the coarseness of a background must not reveal how far a crop was enlarged.
+    textures[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
+    textures[:, 11] += 0.3 * (u[:, 17] - 0.5)
+    return fill(textures, u[:, 18:20], clouds, x, y)
+
+
+def object_colours(
+    kinds: Ints, weight: Doubles, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None
+) -> Floats:
+    """Colours of objects; those between two classes are a mixture of both by weight."""
+    if shift == "texture":
+        return fill(unseen_textures(u[:, :12]), u[:, 18:20], clouds, x, y)
+    colours = fill(_dress(kinds[:, 0], u), u[:, 18:20], clouds, x, y)
+    mixed = np.flatnonzero(weight < 1)
+    second_colours = fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
+    colours[mixed] += (1 - weight[mixed]).astype(np.float32)[:, None, None, None] * (second_colours - colours[mixed])
+    return colours
+
+
+def _dress(kind: Ints, u: Doubles) -> Doubles:
+    """Textures of objects of a class, which shares its pattern and each of its two colours with three other classes."""
+    own_pattern, own_paint = kind // 4, kind % 4 + 4 * pick(u[:, 4], 2)
+    textures = PATTERNS[np.where(u[:, 5] < DRESS, own_pattern, pick(u[:, 0], len(PATTERNS)))]
+    paint = PAINTS[np.where(u[:, 6] < DRESS, own_paint, pick(u[:, 1], len(PAINTS)))]
+    textures[:, :6] = np.clip(paint + 0.12 * (u[:, 2:3] - 0.5), 0, 1)
+    textures[:, 11] += 2 * np.pi * u[:, 3]
+    return textures
+
+
+def pick(u: Doubles, count: int) -> Ints:
+    """Whole numbers below ``count`` from numbers in 0..1."""
+    return (u * count).astype(np.int64)
 
 
 def spread(noise: Floats, size: int) -> Floats:

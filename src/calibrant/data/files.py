@@ -7,21 +7,26 @@ Pixels are taken as stored: an EXIF rotation is not applied, since boxes and mas
 the orientation belongs to the format, and PIL applies it.) 16-bit grey images become 8-bit: the upper byte of mode
 I;16, a 257th of mode I; if no value exceeds 255, the values are kept. Floating-point images have no known white, and
 are refused.
+
+Values in JSON, CSV and text are checked as well: a key that is repeated, and a number of another kind, is an error.
 """
 
 from __future__ import annotations
 
+import csv
 import errno
+import json
 import logging
 import os
 import re
 import struct
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -38,6 +43,8 @@ MAX_PIXELS = 89_478_485
 MAX_IMAGE = 300_000_000
 #: Largest text or annotation file that is read, in bytes.
 MAX_TEXT = 2**26
+#: Largest JSON file, in bytes: COCO's train2017 has 448 MB.
+MAX_JSON = 2**29
 #: Compressed data may grow to this many bytes, or by this factor, which real data reach.
 MAX_UNPACKED, MAX_GROWTH = 2**29, 200
 #: The most bytes that one deflated byte can become.
@@ -159,6 +166,57 @@ def decode(data: bytes) -> tuple[str, bool]:
 def read_lines(path: Path) -> list[str]:
     """The lines of a small text file, without their ends; a byte order mark is dropped."""
     return decode(read_bytes(path))[0].removeprefix("\ufeff").splitlines()
+
+
+def read_json(path: Path, drop: str | None = None) -> Any:
+    """Read a JSON file without the key ``drop``, which is discarded while reading to save memory.
+
+    A repeated key in an object is an error: only one of its values would be used.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(pairs)
+        if len(row) != len(pairs):
+            repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            raise UnreadableError(f"{path}: the key {short_repr(repeated)} occurs twice in one object")
+        row.pop(drop or "", None)
+        return row
+
+    data = read_bytes(path, MAX_JSON)
+    try:
+        return json.loads(data, object_pairs_hook=unique)
+    except UnreadableError:
+        raise
+    except RecursionError as error:
+        raise UnreadableError(f"{path}: the file is not JSON of a data set: it is nested too deeply") from error
+    except ValueError as error:
+        cause = "a number has too many digits" if "digits" in str(error) else " ".join(str(error).split())[:200]
+        raise UnreadableError(f"{path}: the file is not JSON ({cause})") from error
+
+
+def csv_rows(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    """The fields of each line of a CSV file; invalid CSV is an `UnreadableError`."""
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise UnreadableError(f"{path}: the file is not CSV ({error})") from error
+
+
+def parse_count(text: str) -> int:
+    """A whole number from 0 on from text; a ValueError if it is anything else, or too long."""
+    digits = text.strip()
+    if len(digits) > 18 or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"{short_repr(text)} is not a whole number from 0 on")
+    return int(digits)
+
+
+def short_repr(value: object) -> str:
+    """A value from a file, shortened for a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # integers of more than 4300 digits, lists in lists in lists
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def check_name(root: Path, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +28,16 @@ EDGES = np.linspace(0.0, 1.0, 11)
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """The facts about one split.
-
-    Attributes:
-        samples: Number of samples.
-        class_counts: Samples per class, by name.
-        without_class: Samples that show none of the classes.
-        sizes: Smallest and largest width and height of images, or lengths of texts in characters.
-        modes: Images by colour mode.
-        boxes: Number of boxes and of images with 0, 1, 2, ... of them, and histograms of area and objectness.
-        pixels: Share of each class, and of no class, among the pixels of masks.
-        report: What was skipped and what is odd.
-    """
+    """The facts about one split; what a data set does not have is empty."""
 
     samples: int
     class_counts: dict[str, int]
-    without_class: int
-    sizes: dict[str, int] = field(default_factory=dict)
-    modes: dict[str, int] = field(default_factory=dict)
-    boxes: dict[str, Any] = field(default_factory=dict)
-    pixels: dict[str, float] = field(default_factory=dict)
-    report: Report = field(default_factory=Report)
+    without_class: int  # samples that show none of the classes
+    sizes: dict[str, int]  # smallest and largest width and height of images, or lengths of texts in characters
+    modes: dict[str, int]  # images by colour mode
+    boxes: dict[str, Any]  # number of boxes, images with 0, 1, 2, ... of them, histograms of area and objectness
+    pixels: dict[str, float]  # share of each class, and of no class, among the pixels of masks
+    report: Report
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain values."""
@@ -149,13 +138,7 @@ def inspect(
 ) -> tuple[Inspection, dict[str, Dataset]]:
     """Read splits of a data set (broken samples are skipped and listed) and inspect every sample.
 
-    Args:
-        layout: Layout of the files.
-        root: The data folder.
-        splits: Names of the splits.
-        decode: Decode every image, to find broken ones whose header is fine.
-        progress: Called after every sample.
-        options: Options of the reader.
+    ``decode`` also decodes every image, to find broken ones whose header is fine; ``options`` are those of the reader.
     """
     datasets = {split: layout.open(root, split, "skip", options or {}) for split in splits}
     facts = {split: _facts(dataset, decode, progress) for split, dataset in datasets.items()}
@@ -190,7 +173,10 @@ def _facts(dataset: Dataset, decode: bool, progress: Progress) -> SplitFacts:
         lengths = [len(dataset.inputs[i]) for i in _track(dataset, "texts of", progress)]
         if lengths:
             sizes = {"shortest": min(lengths), "median": int(np.median(lengths)), "longest": max(lengths)}
-    _report_similar_names(dataset, findings)
+    if not any(issue.what == ALIKE for issue in dataset.report.odd):  # else the reader has reported them
+        for names in group_similar(dataset.classes):
+            if len(names) > 1:
+                findings.odd(" / ".join(names), ALIKE)
     counts, without_class = {}, 0
     if dataset.masks is None:
         counts = {name: int(n) for name, n in zip(dataset.classes, dataset.counts, strict=True)}
@@ -265,15 +251,6 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     }
 
 
-def _report_similar_names(dataset: Dataset, findings: Findings) -> None:
-    """Report class names that are nearly the same, unless the reader has."""
-    if any(issue.what == ALIKE for issue in dataset.report.odd):
-        return
-    for names in group_similar(dataset.classes):
-        if len(names) > 1:
-            findings.odd(" / ".join(names), ALIKE)
-
-
 def _mask_pixels(dataset: Dataset, findings: Findings, progress: Progress) -> dict[str, float]:
     if dataset.masks is None:
         return {}
@@ -307,8 +284,6 @@ def _digests(dataset: Dataset, progress: Progress) -> Iterator[tuple[str, int]]:
 
 
 def _report_copies(copies: list[tuple[str, str, int]], across: Findings) -> None:
-    if len(copies) < 2:
-        return
     # A sample with the same id, as in a split that is part of another, is not a copy.
     distinct = {identity: (split, label) for split, identity, label in copies}
     if len(distinct) < 2:

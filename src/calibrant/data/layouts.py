@@ -13,7 +13,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -23,8 +23,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from calibrant._files import kind_of
 from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
-from calibrant.data.files import UnreadableError, folders_in
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import UnreadableError, folders_in, short_repr
 
 #: Levels below the given folder that are searched for a layout: archives have their own top folders.
 DEPTH = 2
@@ -32,23 +31,14 @@ DEPTH = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which a data set is stored on disk.
+    """One way in which a data set is stored on disk; its reader is ``read(root, split, *, on_error, **options)``."""
 
-    Attributes:
-        name: Its name on the command line.
-        summary: The files and folders of the layout, in one line.
-        splits: The splits that a folder has (none: it is not this layout).
-        read: ``read(root, split, *, on_error="raise", **options) -> Dataset``.
-        rank: Layouts are tried in rising rank; general ones, such as a folder of images, come last.
-        absent: By split, what it needs that a folder may lack; for messages.
-    """
-
-    name: str
-    summary: str
-    splits: Callable[[Path], tuple[str, ...]]
+    name: str  # on the command line
+    summary: str  # the files and folders of the layout, in one line
+    splits: Callable[[Path], tuple[str, ...]]  # those that a folder has; none if it is not this layout
     read: Callable[..., Dataset]
-    rank: int = 0
-    absent: Mapping[str, str] = field(default_factory=dict)
+    rank: int  # layouts are tried in rising rank; general ones, such as a folder of images, come last
+    absent: Mapping[str, str]  # by split, what it needs that a folder may lack; for messages
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
         """Read a split."""
@@ -100,9 +90,8 @@ def layouts() -> dict[str, Layout]:
 def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path]:
     """The layout of a folder, a file or an embedded set, and the folder in which it begins.
 
-    Args:
-        path: The folder; two levels below it are searched too, as archives have their own top folders.
-        layout: Its name, if known; then only the folder is searched for.
+    Two levels below the path are searched too, as archives have their own top folders. With the name of a ``layout``,
+    only its folder is searched for.
     """
     path, kinds = Path(path), layouts()
     if layout is not None and layout not in kinds:
@@ -204,8 +193,7 @@ def check_options(layout: str, reader: Callable[..., Any], options: Mapping[str,
     hints = typing.get_type_hints(reader)
     parameters = inspect.signature(reader).parameters.values()
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    unknown = [] if takes_any else [name for name in options if name not in names]
+    unknown = [name for name in options if name not in names]
     if unknown:
         raise ValueError(f"{layout} has no option {printable(unknown[0], 60)!r}; it has {', '.join(names) or 'none'}")
     return {

@@ -27,19 +27,12 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class MixedPart:
-    """One part of each mixed image.
+    """One part of each mixed image."""
 
-    Attributes:
-        samples: [N]: the sample of the batch that this part of image n comes from.
-        share: Share of the image's area; with Mixup, of its intensity.
-        rectangle: left, top, right, bottom in pixels of that sample: the piece that is taken.
-        outside: Everything but the rectangle is taken.
-    """
-
-    samples: Tensor
-    share: float
-    rectangle: Rectangle
-    outside: bool = False
+    samples: Tensor  # [N]: the sample of the batch that this part of image n comes from
+    share: float  # of the image's area; with Mixup, of its intensity
+    rectangle: Rectangle  # left, top, right, bottom in pixels of that sample: the piece that is taken
+    outside: bool = False  # whether everything but the rectangle is taken
 
     def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
         """How much of this part the union of the samples' boxes fills, [N]; 0 for a part without area."""
@@ -62,12 +55,7 @@ class MixedPart:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Mixed images, and the parts that each consists of.
-
-    Attributes:
-        images: [N, C, H, W].
-        parts: Their shares sum to 1.
-    """
+    """Mixed images [N, C, H, W], and the parts that each consists of, whose shares sum to 1."""
 
     images: Tensor
     parts: tuple[MixedPart, ...]
@@ -106,9 +94,10 @@ class CutMix(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
+        indices = torch.arange(number, device=images.device)
         if random.random() >= self.probability:
-            return _unmixed(images)
+            return Mixed(images, (MixedPart(indices, 1.0, (0, 0, width, height)),))
         cut = math.sqrt(1.0 - random.beta(self.alpha, self.alpha))
         w, h = int(width * cut), int(height * cut)
         x, y = int(random.integers(width)), int(random.integers(height))
@@ -118,11 +107,9 @@ class CutMix(_Settings):
         result = images.clone()
         result[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
         pasted = (right - left) * (bottom - top) / (width * height)
-        indices = torch.arange(number, device=images.device)
         rectangle = (left, top, right, bottom)
-        return Mixed(
-            result, (MixedPart(indices, 1.0 - pasted, rectangle, outside=True), MixedPart(partner, pasted, rectangle))
-        )
+        around = MixedPart(indices, 1.0 - pasted, rectangle, outside=True)
+        return Mixed(result, (around, MixedPart(partner, pasted, rectangle)))
 
 
 class RICAP(_Settings):
@@ -142,7 +129,7 @@ class RICAP(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         x, y = (round(side * random.beta(self.beta, self.beta)) for side in (width, height))
         result = torch.empty_like(images)
         parts = []
@@ -176,7 +163,7 @@ class Mixup(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         share = float(random.beta(self.alpha, self.alpha))
         partner = _permutation(number, images.device, random)
         floating = images if images.is_floating_point() else images.float()
@@ -202,7 +189,7 @@ class Cutout(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         left = random.integers(width, size=number) - self.size // 2
         top = random.integers(height, size=number) - self.size // 2
         return _blank(images, left, top, left + self.size, top + self.size, self.value)
@@ -236,7 +223,7 @@ class RandomErasing(_Settings):
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
-        number, _, height, width = _batch_shape(images)
+        number, height, width = _batch_shape(images)
         area = random.uniform(*self.scale, size=(number, 10)) * height * width
         aspect = np.exp(random.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), size=(number, 10)))
         w, h = np.rint(np.sqrt(area / aspect)).astype(int), np.rint(np.sqrt(area * aspect)).astype(int)
@@ -261,20 +248,16 @@ def _blank(
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], value)
 
 
-def _unmixed(images: Tensor) -> Mixed:
-    height, width = images.shape[2:]
-    return Mixed(images, (MixedPart(torch.arange(len(images), device=images.device), 1.0, (0, 0, width, height)),))
-
-
 def _permutation(number: int, device: torch.device, random: np.random.Generator) -> Tensor:
     return torch.from_numpy(random.permutation(number)).to(device)
 
 
-def _batch_shape(images: Tensor) -> tuple[int, int, int, int]:
+def _batch_shape(images: Tensor) -> tuple[int, int, int]:
+    """Number of images, height and width."""
     if images.ndim != 4:
         raise ValueError(f"images must be a batch [N, C, H, W], got shape {list(images.shape)}")
-    number, channels, height, width = images.shape
-    return number, channels, height, width
+    number, _, height, width = images.shape
+    return number, height, width
 
 
 def _check_positive(name: str, value: float) -> float:

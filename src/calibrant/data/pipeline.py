@@ -6,8 +6,6 @@ a run can resume in the middle of an epoch. Objectness is computed once per batc
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
@@ -22,17 +20,10 @@ from torch import Tensor
 from calibrant._validation import check_choice, check_number
 from calibrant.data import rendering
 from calibrant.data.batches import Batch, Batches
-from calibrant.data.boxes import Boxes, Reading
+from calibrant.data.boxes import Reading
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError
-from calibrant.data.rendering import (
-    OneByOneError,
-    Randomness,
-    objectness_of,
-    render,
-    sample_generator,
-    smaller_decoding,
-)
+from calibrant.data.rendering import OneByOneError, Randomness, decode_smaller, objectness_of, render, sample_generator
 from calibrant.data.sources import ImageArray, Rows
 from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
@@ -151,32 +142,22 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
                 skipped.append((self.dataset.ids[index], str(error)))
         views = tuple(image.view for image in images)
         covered = np.array([image.covered for image in images], dtype=bool)
-        batch = self._columns(np.array(rows, dtype=np.int64), covered, views)
         masks = None if self.dataset.masks is None else _stack([image.mask for image in images], (0, 0, 0)).long()
         pixels = [image.pixels for image in images]
-        inputs = _stack(_fill_up(pixels) if self.filled_up else pixels, (0, 0, 0, self.channels))
-        inputs = inputs.permute(0, 3, 1, 2)
-        return dataclasses.replace(batch, inputs=inputs, masks=masks, skipped=tuple(skipped))
-
-    @functools.cached_property
-    def _can_batch_at_once(self) -> bool:
-        """Whether the images are in one array and are only cropped, padded and flipped."""
-        data = self.dataset
-        return (
-            self.colouring is None
-            and not self.context_rate
-            and data.masks is None
-            and type(data.inputs) is ImageArray  # not a subclass, which may open images differently
-            and not (data.inputs.pixels.ndim == 3 and isinstance(self.padding, tuple))  # coloured padding of grey
-            and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
-        )
+        inputs = _stack(_fill_up(pixels) if self.filled_up else pixels, (0, 0, 0, self.channels)).permute(0, 3, 1, 2)
+        positions = np.array(rows, dtype=np.int64)
+        return self._make_batch(inputs, positions, covered, views, masks=masks, skipped=tuple(skipped))
 
     def _batch_at_once(self, pairs: list[tuple[int, int]]) -> Batch | None:
         """The same batch without a call per sample; None if that is not possible."""
-        if not pairs or not self._can_batch_at_once:
-            return None
         source = self.dataset.inputs
-        assert isinstance(source, ImageArray)
+        if not pairs or type(source) is not ImageArray:  # a subclass may open images differently
+            return None
+        if self.colouring is not None or self.context_rate or self.dataset.masks is not None:
+            return None
+        is_grey = source.pixels.ndim == 3
+        if is_grey and isinstance(self.padding, tuple):
+            return None
         epochs, rows = np.array(pairs, dtype=np.int64).T
         random = Randomness(self.seed, epochs.astype(np.uint64), rows.astype(np.uint64))
         try:
@@ -184,13 +165,12 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         except OneByOneError:
             return None
         pixels = rendering.render_views(source.pixels, rows, views, self.padding)
-        is_grey = source.pixels.ndim == 3
         if self.channels == 1:
             pixels = (pixels if is_grey else rendering.grey(pixels))[..., None]
         elif is_grey:
             pixels = np.repeat(pixels[..., None], 3, axis=3)
-        batch = self._columns(rows, np.zeros(len(rows), dtype=bool), views)
-        return dataclasses.replace(batch, inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        inputs = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+        return self._make_batch(inputs, rows, np.zeros(len(rows), dtype=bool), views)
 
     def _render(self, epoch: int, index: int) -> _RenderedImage:
         """Draw a view of one image and render it."""
@@ -202,7 +182,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
 
         def draft(image: Image.Image) -> None:
             views.append(draw_view(self.steps, image.size, random))
-            smaller_decoding(views[0])(image)
+            decode_smaller(image, views[0])
 
         if covered and data.boxes is not None:
             image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)
@@ -229,45 +209,34 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             values = source.values[rows]
         else:
             values = np.stack([np.asarray(source[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
-        return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
+        return self._make_batch(torch.from_numpy(values), rows)
 
-    def _columns(
-        self, rows: NDArray[np.int64], covered: NDArray[np.bool_] | None = None, views: Sequence[View] = ()
+    def _make_batch(
+        self,
+        inputs: Tensor,
+        rows: NDArray[np.int64],
+        covered: NDArray[np.bool_] | None = None,
+        views: Sequence[View] = (),
+        **columns: Any,
     ) -> Batch:
-        """A batch without its inputs; ``covered`` marks images whose objects are covered."""
+        """A batch of samples of the data set; ``covered`` marks images whose objects are covered."""
         data = self.dataset
-        batch = Batch(
-            torch.empty(0),
-            torch.from_numpy(data.labels[rows]),
-            tuple(data.ids[i] for i in rows),
-            torch.from_numpy(rows),
-            soft=None if data.soft is None else torch.from_numpy(data.soft[rows]),
-            views=views,
-        )
-        if covered is None:
-            return batch
-        context = None
-        if self.context_rate or data.context is not None:
-            context = torch.from_numpy(covered if data.context is None else covered | data.context[rows])
-        boxes, shares = self._objects(rows, covered, views)
-        return dataclasses.replace(batch, objectness=shares, context=context, boxes=boxes)
-
-    def _objects(
-        self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
-    ) -> tuple[Boxes | None, Tensor | None]:
-        """The boxes that are still visible, and how much of each view they fill."""
-        data = self.dataset
-        if data.boxes is None:
-            return None, None
-        boxes = data.boxes.take(rows)
-        unknown = (boxes.counts == 0) & (data.labels[rows] >= 0)
-        if data.context is not None:
-            unknown &= ~data.context[rows]
-        if covered.any():
-            boxes = boxes.only(~covered[boxes.owners])
-        shares = objectness_of(boxes, views, reading=self.reading, names=[data.ids[i] for i in rows])
-        shares[unknown] = np.nan
-        return boxes, torch.from_numpy(shares)
+        if data.soft is not None:
+            columns["soft"] = torch.from_numpy(data.soft[rows])
+        if covered is not None and (self.context_rate or data.context is not None):
+            columns["context"] = torch.from_numpy(covered if data.context is None else covered | data.context[rows])
+        if covered is not None and data.boxes is not None:
+            boxes = data.boxes.take(rows)
+            unknown = (boxes.counts == 0) & (data.labels[rows] >= 0)
+            if data.context is not None:
+                unknown &= ~data.context[rows]
+            if covered.any():
+                boxes = boxes.only(~covered[boxes.owners])
+            shares = objectness_of(boxes, views, reading=self.reading, names=[data.ids[i] for i in rows])
+            shares[unknown] = np.nan
+            columns |= {"boxes": boxes, "objectness": torch.from_numpy(shares)}
+        labels, ids = torch.from_numpy(data.labels[rows]), tuple(data.ids[i] for i in rows)
+        return Batch(inputs, labels, ids, torch.from_numpy(rows), views=views, **columns)
 
 
 class _Loader(torch.utils.data.DataLoader[Any]):

@@ -13,7 +13,7 @@ number must be drawn again, and then the batch goes sample by sample. `Generator
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,15 +34,11 @@ _MULTIPLIERS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
 _STEPS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)  # added to the key after each round
 
 
-def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
-    """A draft for ``open`` that decodes a JPEG at a fraction of its size, if `_SPARE` allows it."""
-
-    def draft(image: Image.Image) -> None:
-        scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
-        if scale < 1.0 and image.format == "JPEG":
-            image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
-
-    return draft
+def decode_smaller(image: Image.Image, view: View) -> None:
+    """Ask for the decoding of a JPEG at a fraction of its size, if `_SPARE` allows it."""
+    scale = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _SPARE
+    if scale < 1.0 and image.format == "JPEG":
+        image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
 
 
 def render(
@@ -53,11 +49,8 @@ def render(
 ) -> NDArray[np.uint8]:
     """The pixels of a view, uint8 [height, width] or [height, width, channels].
 
-    Args:
-        image: The decoded image, at the view's image size or smaller (`smaller_decoding`).
-        view: The view to render.
-        fill: The colour of padding, or ``"edge"`` to repeat the nearest visible pixel.
-        resample: NEAREST for label masks.
+    The image was decoded at the view's image size or smaller (`decode_smaller`). ``fill`` is the colour of padding,
+    or ``"edge"`` to repeat the nearest visible pixel.
     """
     sx, sy = image.width / view.image_width, image.height / view.image_height
     x1, y1, x2, y2 = box = (view.x1 * sx, view.y1 * sy, view.x2 * sx, view.y2 * sy)
@@ -167,9 +160,7 @@ def boxes_in_view(boxes: Floats, view: View) -> Floats:
         >>> boxes_in_view(np.array([[2.0, 4.0, 6.0, 20.0]]), view).tolist()
         [[1.0, 2.0, 3.0, 4.0]]
     """
-    left, top, right, bottom = view.window
-    low = np.maximum(view.crop[:2], (left, top))
-    high = np.minimum(view.crop[2:], (right, bottom))
+    low, high = np.maximum(view.crop[:2], view.window[:2]), np.minimum(view.crop[2:], view.window[2:])
     corners = np.clip(boxes, np.tile(low, 2), np.tile(np.maximum(high, low), 2))
     return image_to_view(corners[(corners[:, 2:] > corners[:, :2]).all(1)], view)
 
@@ -282,21 +273,13 @@ def _product(factor: np.uint64, values: Words) -> tuple[Words, Words]:
 
 @dataclass(frozen=True, eq=False)
 class Views(Sequence[View]):
-    """The views of several images, as columns; an item is the `View` of one image.
+    """The views of several images of one size, as columns; an item is the `View` of one image."""
 
-    Attributes:
-        box: [n, 4]: x1, y1, x2, y2.
-        size: Width and height of the output, the same for all.
-        flipped: [n].
-        image_size: Size of the images.
-        window: [n, 4].
-    """
-
-    box: Floats
-    size: tuple[int, int]
-    flipped: NDArray[np.bool_]
+    box: Floats  # [n, 4]: x1, y1, x2, y2
+    size: tuple[int, int]  # width and height of the output, the same for all
+    flipped: NDArray[np.bool_]  # [n]
     image_size: tuple[int, int]
-    window: Floats
+    window: Floats  # [n, 4]
 
     @classmethod
     def whole(cls, number: int, width: int, height: int) -> Views:
@@ -326,31 +309,20 @@ class Views(Sequence[View]):
         x, y = self.box[:, 0] + left, self.box[:, 1] + top
         return replace(self, box=np.stack([x, y, x + w, y + h], axis=1), size=size, window=window)
 
+    def slack(self, size: tuple[int, int]) -> tuple[int, int]:
+        """By how much a part of this size is narrower and lower than the views."""
+        width, height = self.size[0] - size[0], self.size[1] - size[1]
+        if min(width, height) < 0:
+            raise OneByOneError  # a larger crop is padded, which `CentreCrop` and `RandomCrop` do
+        return width, height
+
     def padded(self, pixels: int) -> Views:
         """Pad every side by this many pixels."""
         return self.part(-pixels, -pixels, (self.size[0] + 2 * pixels, self.size[1] + 2 * pixels))
 
 
-def moves_whole_pixels(steps: Sequence[Step], width: int, height: int) -> bool:
-    """Whether a chain of steps only crops, pads and flips images of a size."""
-    for step in steps:
-        if isinstance(step, RandomCrop | CentreCrop):
-            padding = 2 * step.padding if isinstance(step, RandomCrop) else 0
-            if step.pair[0] > width + padding or step.pair[1] > height + padding:
-                return False
-            width, height = step.pair
-        elif isinstance(step, Pad):
-            width, height = width + 2 * step.pixels, height + 2 * step.pixels
-        elif isinstance(step, Resize):
-            if step(View.whole(width, height), np.random.default_rng(0))[4:6] != (width, height):
-                return False
-        elif not isinstance(step, RandomFlip):
-            return False
-    return True
-
-
 def draw_views(steps: Sequence[Step], number: int, size: tuple[int, int], random: Randomness) -> Views:
-    """`draw_view` for several images of one size, by steps that move whole pixels."""
+    """`draw_view` for several images of one size; an `OneByOneError` if a step does more than move whole pixels."""
     views = Views.whole(number, *size)
     for step in steps:
         if isinstance(step, RandomFlip):
@@ -359,11 +331,13 @@ def draw_views(steps: Sequence[Step], number: int, size: tuple[int, int], random
             views = views.padded(step.pixels)
         elif isinstance(step, RandomCrop):
             views = views.padded(step.padding)
-            x, y = (random.integers(outer - inner) for outer, inner in zip(views.size, step.pair, strict=True))
+            x, y = (random.integers(slack) for slack in views.slack(step.pair))
             views = views.part(x, y, step.pair)
         elif isinstance(step, CentreCrop):
-            left, top = (round((outer - inner) / 2) for outer, inner in zip(views.size, step.pair, strict=True))
+            left, top = (round(slack / 2) for slack in views.slack(step.pair))
             views = views.part(left, top, step.pair)
+        elif not isinstance(step, Resize) or step(View.whole(*views.size), np.random.default_rng(0))[4:6] != views.size:
+            raise OneByOneError
     return views
 
 

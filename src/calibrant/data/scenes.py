@@ -28,21 +28,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import row_slices
 from calibrant._validation import check_choice, check_integer, check_number
 from calibrant.data import drawing
 from calibrant.data.boxes import Boxes
-from calibrant.data.dataset import Dataset
-from calibrant.data.drawing import CLASSES, Bools, Doubles, Floats, Ints
-from calibrant.data.scene_truth import true_calibration_error as true_calibration_error  # the module's public names
-from calibrant.data.scene_truth import true_error as true_error
-from calibrant.data.sources import ImageArray
-
-Shift = Literal["texture", "sketch"]
+from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.drawing import CLASSES, Bools, Doubles, Floats, Ints, Shift
+from calibrant.data.sources import ImageArray, MaskArray
 
 #: The default number of samples of a split.
 SAMPLES: Mapping[str, int] = {"train": 8000, "val": 4000, "test": 8000}
@@ -52,12 +48,12 @@ WEIGHTS = (0.2, 0.8)  # of the first class of an ambiguous object
 COMPANY = (0.6, 0.3)  # share of pictures with a second and a third object, where there is room
 SMALLER = 0.75  # largest length (root of the area) of the other objects, relative to the labelled one
 SMALLEST = 5 / 32  # their smallest length, relative to the picture
-DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is one of its class instead of any
 TURN = 0.05  # objects are turned by at most this share of a circle
 NOISE = 0.03  # of a pixel, where 1 is white
 
 #: Most pixels of all pictures together: a million pictures of the default size, which take three gigabytes.
 MAX_PIXELS = 2**30
+VOID = 255  # the label of pixels of an object that lies between two classes
 
 _K = len(CLASSES)
 _COLUMNS = 32  # random numbers per picture; some are spare, so that using one more changes no picture
@@ -124,6 +120,53 @@ def scenes(
     )
 
 
+def scene_masks(
+    split: str = "train",
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    shift: Shift | None = None,
+    context: float = 0.8,
+    ambiguous: float = 0.0,
+    size: int = 32,
+    families: int = len(CLASSES),
+) -> Dataset:
+    """The same scenes with a label for every pixel: 0 is the background, then the classes of the objects.
+
+    Pixels of an object between two classes are void, `VOID`. Arguments as for `draw`; ``families`` below 16 takes
+    neighbouring shapes together, which is easier to learn.
+
+    Example:
+        >>> data = scene_masks("test", samples=20)
+        >>> data.classes[:3], data.ignore_index, data.masks[0].size
+        (('background', 'star', 'flower'), 255, (32, 32))
+    """
+    check_choice("families", families, (2, 4, 8, 16))
+    pictures = draw(
+        split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size, masks=True
+    )
+    together = len(CLASSES) // families
+    names = [" or ".join(CLASSES[k : k + together]) for k in range(0, len(CLASSES), together)]
+    values = pictures.box_labels // together + 1
+    values[pictures.offsets[:-1][pictures.ambiguous]] = VOID  # the labelled object, the first, may lie between classes
+    owners = np.repeat(np.arange(len(pictures.labels)), np.diff(pictures.offsets))
+    masks = np.zeros((len(pictures.labels), size, size), dtype=np.uint8)
+    assert pictures.masks is not None
+    for owner, pixels, value in zip(owners, pictures.masks, values, strict=True):
+        masks[owner][pixels] = value
+    name = "scene-masks" if shift is None else f"scene-masks-{shift}"
+    return Dataset(
+        name,
+        split,
+        ("background", *names),
+        tuple(f"{split}-{seed}-{number:06d}" for number in range(len(masks))),
+        np.full(len(masks), NO_CLASS),
+        ImageArray(pictures.images, name),
+        masks=MaskArray(masks, name),
+        ignore_index=VOID,
+    )
+
+
 def draw(
     split: str = "train",
     *,
@@ -152,15 +195,22 @@ def draw(
         >>> pictures.images.shape, pictures.posterior.shape
         ((100, 32, 32, 3), (100, 16))
     """
-    samples = _check(split, samples, seed, shift, context, ambiguous, size)
+    check_choice("split", split, list(SAMPLES))  # a list, since an unhashable value must be refused like any other
+    check_choice("shift", shift, (None, "texture", "sketch"))
+    samples = check_integer("samples", SAMPLES[split] if samples is None else samples, 1)
+    check_integer("seed", seed, 0)
+    check_integer("size", size, 16)
+    check_number("context", context, 0, 1)
+    check_number("ambiguous", ambiguous, 0, 1)
+    if samples * size * size > MAX_PIXELS:
+        raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
     key = list(SAMPLES).index(split)
     streams = {name: np.random.default_rng([seed, key, number]) for number, name in enumerate(_STREAMS)}
     plan = _make_plan(streams["plan"].random((samples, _COLUMNS)), context, ambiguous, size)
     images = np.empty((samples, size, size, 3), dtype=np.uint8)
     pixels = np.zeros((len(plan.owner), size, size), dtype=bool) if masks else None
     boxes = np.zeros((len(plan.owner), 4), dtype=np.int64)
-    for start in range(0, samples, _ROWS):
-        rows = slice(start, min(start + _ROWS, samples))
+    for rows in row_slices(samples, 1, _ROWS):
         objects = slice(int(plan.offsets[rows.start]), int(plan.offsets[rows.stop]))
         images[rows], covered = _paint(plan, rows, objects, streams, shift, size)
         boxes[objects] = drawing.tight_boxes(covered)
@@ -195,7 +245,7 @@ class _Plan:
 def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
     """Plan the pictures from uniform random numbers ``[N, _COLUMNS]``; each column has one use."""
     row = np.arange(len(u))
-    class_a = _pick(u[:, 0], _K)
+    class_a = drawing.pick(u[:, 0], _K)
     is_ambiguous = u[:, 1] < ambiguous
     class_b = (class_a + np.where(u[:, 2] < 0.5, 1, -1)) % _K
     low, high = WEIGHTS
@@ -206,7 +256,7 @@ def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan
     posterior[row, class_a] = weight
     # The background of an ambiguous picture is that of one of its classes, drawn independently of the label.
     shown_class = np.where(is_ambiguous & (u[:, 7] < 0.5), class_b, class_a)
-    grounds = np.where(u[:, 5] < context, shown_class, _pick(u[:, 6], _K))
+    grounds = np.where(u[:, 5] < context, shown_class, drawing.pick(u[:, 6], _K))
 
     mixed = weight[:, None] * drawing.OUTLINES[class_a] + (1 - weight[:, None]) * drawing.OUTLINES[class_b]
     mixed /= np.sqrt((mixed**2).mean(axis=1, keepdims=True) * np.pi)
@@ -229,7 +279,7 @@ def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan
         reach = drawing.extents(shape)
         least, most = SMALLEST * size, SMALLER * scale
         length = least + (most - least) * draws[:, 2]
-        side, fits = drawing.first_fit(room, reach, length, _pick(draws[:, 3], 4), occupied)
+        side, fits = drawing.first_fit(room, reach, length, drawing.pick(draws[:, 3], 4), occupied)
         position, _ = drawing.place(room[row, side], reach, length, draws[:, 4:6])
         is_present = fits & (most >= least) & (u[:, 13] < share)
         occupied = np.where(is_present, side, occupied)
@@ -244,14 +294,10 @@ def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan
     )
 
 
-def _pick(u: Doubles, count: int) -> Ints:
-    return (u * count).astype(np.int64)
-
-
 def _other_class(u: Doubles, first: Ints, second: Ints) -> Ints:
     """Draw uniformly among the classes other than these two."""
     low, high = np.minimum(first, second), np.maximum(first, second)
-    classes = _pick(u, _K - 2)
+    classes = drawing.pick(u, _K - 2)
     classes += classes >= low
     return classes + (classes >= high)
 
@@ -268,7 +314,7 @@ def _paint(
     x, y = axis[None, None, :], axis[None, :, None]
 
     clouds = drawing.spread(coarse[:, 0], size)
-    picture = _ground_colours(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
+    picture = drawing.ground_colours(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
     owner = plan.owner[objects] - rows.start
     rank = np.arange(len(owner)) - (plan.offsets[plan.owner[objects]] - objects.start)
     share = drawing.coverage(plan.outlines[objects], plan.scale[objects], plan.centre[objects], size)
@@ -278,7 +324,7 @@ def _paint(
         indices = np.flatnonzero(rank == number)
         pictures = owner[indices]
         kinds, weight = plan.kinds[objects][indices], plan.weight[objects][indices]
-        colours = _object_colours(kinds, weight, u[pictures, 1 + number], fills[pictures], x, y, shift)
+        colours = drawing.object_colours(kinds, weight, u[pictures, 1 + number], fills[pictures], x, y, shift)
         if shift == "sketch":  # an outline without fill, in one grey
             cover = edge[indices][..., None]
             colours = 0.2 + 0.2 * u[pictures, 1 + number, 0].astype(np.float32)[:, None, None, None]
@@ -292,56 +338,62 @@ def _paint(
     return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), share > 0
 
 
-def _ground_colours(kinds: Ints, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None) -> Floats:
-    if shift == "sketch":
-        paper = np.array([0.93, 0.91, 0.86], dtype=np.float32) - (0.08 * u[:, :1]).astype(np.float32)
-        return paper[:, None, None, :] + np.float32(0.012) * clouds[..., None]
-    textures = drawing.texture_table(drawing.GROUNDS)[kinds]
-    if shift == "texture":
-        textures = drawing.unseen_textures(u[:, :12])
-    textures[:, :6] = np.clip(
-        textures[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1
-    )
-    # From half to twice as many waves: the coarseness of a background must not reveal how far a crop was enlarged.
-    textures[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
-    textures[:, 11] += 0.3 * (u[:, 17] - 0.5)
-    return drawing.fill(textures, u[:, 18:20], clouds, x, y)
+def true_error(predicted: npt.ArrayLike, posterior: npt.ArrayLike) -> Doubles:
+    r"""The probability that each prediction is wrong, :math:`P_{error} = 1 - \bar\pi_{\hat y}`.
+
+    Args:
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+
+    Returns:
+        ``[N]``, between 0 and 1.
+
+    Example:
+        >>> true_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
+        array([0.25, 0.75])
+
+    Reference:
+        SC, Eq. 6.
+    """
+    classes, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
+    if truth.ndim != 2 or classes.shape != truth.shape[:1] or not len(truth):
+        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {classes.shape} and {truth.shape}")
+    requirement = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
+    if classes.dtype.kind not in "iu":
+        raise ValueError(f"{requirement}, got values of type {classes.dtype}")
+    outside = (classes < 0) | (classes >= truth.shape[1])
+    if outside.any():
+        raise ValueError(f"{requirement}, got {classes[outside][0]}")
+    if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
+        raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
+    return np.clip(1 - truth[np.arange(len(truth)), classes], 0.0, 1.0)
 
 
-def _object_colours(
-    kinds: Ints, weight: Doubles, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None
-) -> Floats:
-    """Colours of objects; those between two classes are a mixture of both by weight."""
-    if shift == "texture":
-        return drawing.fill(drawing.unseen_textures(u[:, :12]), u[:, 18:20], clouds, x, y)
-    colours = drawing.fill(_dress(kinds[:, 0], u), u[:, 18:20], clouds, x, y)
-    mixed = np.flatnonzero(weight < 1)
-    second_colours = drawing.fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
-    colours[mixed] += (1 - weight[mixed]).astype(np.float32)[:, None, None, None] * (second_colours - colours[mixed])
-    return colours
+def true_calibration_error(
+    confidence: npt.ArrayLike, predicted: npt.ArrayLike, posterior: npt.ArrayLike, *, bins: int = 15
+) -> float:
+    """ECE with the true probability of the predicted class instead of its correctness: free of label noise.
 
+    Args:
+        confidence: ``[N]``, between 0 and 1.
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+        bins: number of equal-width bins ``(low, high]``, as in `calibrant.metrics.ece`.
 
-def _dress(kind: Ints, u: Doubles) -> Doubles:
-    """Textures of objects of a class, which shares its pattern and each of its two colours with three other classes."""
-    patterns = drawing.texture_table(drawing.PATTERNS)
-    paints = np.array(drawing.PAINTS, dtype=np.float64).reshape(-1, 6) / 255
-    own_pattern, own_paint = kind // 4, kind % 4 + 4 * _pick(u[:, 4], 2)
-    textures = patterns[np.where(u[:, 5] < DRESS, own_pattern, _pick(u[:, 0], len(patterns)))]
-    paint = paints[np.where(u[:, 6] < DRESS, own_paint, _pick(u[:, 1], len(paints)))]
-    textures[:, :6] = np.clip(paint + 0.12 * (u[:, 2:3] - 0.5), 0, 1)
-    textures[:, 11] += 2 * np.pi * u[:, 3]
-    return textures
+    Returns:
+        The mean over the samples of their bin's gap between confidence and truth.
 
-
-def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambiguous: Any, size: Any) -> int:
-    """Check the arguments of `draw`, and give the number of samples."""
-    check_choice("split", split, list(SAMPLES))  # a list, since an unhashable value must be refused like any other
-    check_choice("shift", shift, (None, "texture", "sketch"))
-    samples = check_integer("samples", SAMPLES[split] if samples is None else samples, 1)
-    check_integer("seed", seed, 0)
-    check_integer("size", size, 16)
-    check_number("context", context, 0, 1)
-    check_number("ambiguous", ambiguous, 0, 1)
-    if samples * size * size > MAX_PIXELS:
-        raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
-    return samples
+    Example:
+        >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
+        0.1
+    """
+    accuracy = 1 - true_error(predicted, posterior)
+    confidences = np.asarray(confidence, dtype=np.float64)
+    if confidences.shape != accuracy.shape:
+        raise ValueError(f"confidence must have shape {accuracy.shape} as predicted has, got {confidences.shape}")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
+        raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
+    edges = np.arange(1, check_integer("bins", bins, 1)) / bins
+    bin_of = np.searchsorted(edges, confidences, side="left")
+    gaps = np.bincount(bin_of, weights=confidences - accuracy, minlength=int(bins))
+    return float(np.abs(gaps).sum() / len(confidences))

@@ -2,13 +2,6 @@
 
 A keyed hash of its id decides the split of a sample, so that an id is in the same split on every machine, and adding
 samples moves few others.
-
-The papers' hold-outs, as ``hold_out`` takes them:
-
-    LR    1/6 of the training data (text before its Table 1)             fraction=1/6
-    ACLS  10% of the training samples (section 4.1)                      fraction=0.1
-    MbLS  CIFAR-10: 5,000 of 50,000; Tiny-ImageNet: 50 per class         count=5000; per_class=50
-    SC    ImageNet: 50,000 training images; CIFAR-100: 5,000             count=50_000; count=5000
 """
 
 from __future__ import annotations
@@ -23,12 +16,12 @@ from calibrant.data.dataset import Dataset
 
 #: The papers' hold-outs by name: what `hold_out` takes.
 HOLD_OUTS: dict[str, dict[str, float | int]] = {
-    "lr": {"fraction": 1 / 6},
-    "acls": {"fraction": 0.1},
-    "cifar-10": {"count": 5000},
-    "tiny-imagenet": {"per_class": 50},
-    "sc-imagenet": {"count": 50_000},
-    "sc-cifar-100": {"count": 5000},
+    "lr": {"fraction": 1 / 6},  # LR, text before its Table 1
+    "acls": {"fraction": 0.1},  # ACLS, section 4.1
+    "cifar-10": {"count": 5000},  # MbLS: of 50,000
+    "tiny-imagenet": {"per_class": 50},  # MbLS
+    "sc-imagenet": {"count": 50_000},  # SC
+    "sc-cifar-100": {"count": 5000},  # SC
 }
 
 

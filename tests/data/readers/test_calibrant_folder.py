@@ -1,14 +1,268 @@
-"""Folders that Calibrant wrote and somebody may have changed."""
+"""Folders that Calibrant writes: nothing before everything is checked, nothing of a stranger's, and a killed run leaves
+no trace; and how those are read that somebody may have changed."""
 
+import fcntl
 import json
+import os
+import signal
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
-from calibrant.data import read
+from calibrant._files import PART
+from calibrant.cli import main
+from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError
+from calibrant.data.readers.calibrant_folder import check_folder, read_description, write_dataset
+from tests.helpers import box_files
 from tests.helpers.box_files import cut, image, skipped, write
+from tests.helpers.processes import finish, start
+
+FILL = ["--fill", "9,8,7"]
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def toy(number=3, split="all", **changes):
+    pixels = np.random.default_rng(0).integers(0, 255, (number, 6, 5, 3), dtype=np.uint8)
+    names = tuple(f"id{i}" for i in range(number))
+    return Dataset("toy", split, ("a", "b"), names, [i % 2 for i in range(number)], ImageArray(pixels), **changes)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path):
+    return box_files.coco(tmp_path / "source")
+
+
+# Nothing is written before everything is checked
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
+@pytest.mark.parametrize("place", ["s3://bucket/x", "gs://bucket/x", "https://host/x", "hdfs:/x"])
+def test_other_storage_is_refused(source, tmp_path, monkeypatch, capsys, command, place):
+    monkeypatch.chdir(tmp_path)
+    before = contents(tmp_path)
+    assert run("data", command[0], source, *command[1:], "-o", place) == 2
+    assert "results are written to this machine alone" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+    assert sorted(os.listdir(tmp_path)) == ["source"]
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
+def test_what_is_no_folder_is_refused(source, tmp_path, capsys, command):
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    for place, kind in (("file", "a file"), ("pipe", "a named pipe"), ("/dev/null", "a device")):
+        assert run("data", command[0], source, *command[1:], "-o", tmp_path / place) == 2
+        assert f"expected a folder to write to, got {kind}" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+    assert os.stat("/dev/null").st_rdev
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
+@pytest.mark.parametrize("name", ["index.html", ".env.local", "notes.txt", "dataset.txt", "summary.svg"])
+def test_a_stranger_s_folder_is_left_alone(source, tmp_path, capsys, command, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("<html>mine</html>")
+    (out / f"{PART}{'0' * 12}.abcdefgh").write_text("not yours")
+    before = contents(out)
+    assert run("data", command[0], source, *command[1:], "-o", out) == 2
+    assert "is not empty and holds no" in capsys.readouterr().err
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--fill", "1,2"], ["--fill", ""], ["--fill", "1,2," + "9" * 5000], ["--format", "bmp"], ["--split", "none"],
+        ["--option", "classes=5"], ["--option", "unknown=1"], ["--option", "layout=voc"], ["--option", "on_error=skip"],
+        ["--option", "rename=" + '{"a":' * 3000], ["--option", 'rename={"a": "b", "a": "c"}'], ["--layout", "voc"],
+        ["--option", "classes=[]", "--option", "classes=[]"], ["--option", "seed=" + "9" * 5000],
+    ],
+)  # fmt: skip
+def test_refused_variants_leave_no_folder(source, tmp_path, capsys, words):
+    assert run("data", "make-variant", source, "context-only", "-o", tmp_path / "a/b", *words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert not any(word in err for word in ("unexpected keyword", "iterable", "multiple values", "Exceeds the limit"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_broken_image_of_any_split_is_found_first(tmp_path, capsys):
+    source = box_files.voc(tmp_path / "source")
+    box_files.cut(source / "JPEGImages/e.jpg")  # of the last split
+    assert run("data", "make-variant", source, "context-only", "-o", tmp_path / "out", *FILL) == 2
+    assert "e.jpg" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_without_a_sample_is_found_first(tmp_path, capsys):
+    source = box_files.voc(tmp_path / "source")
+    box_files.write(source / "Annotations/e.xml", box_files.xml([], "e.jpg"))  # the only one of val
+    assert run("data", "make-variant", source, "single-object", "-o", tmp_path / "out", *FILL) == 2
+    assert "there is no sample to write" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_write_leaves_no_folder(tmp_path):
+    class Broken(ImageArray):
+        def open(self, index, draft=None):
+            raise OSError(28, "No space left on device")
+
+    pixels = np.zeros((9, 4, 4, 3), np.uint8)
+    data = Dataset("toy", "all", ("a",), tuple(map(str, range(9))), [0] * 9, Broken(pixels))
+    with pytest.raises(OSError, match="No space"):
+        write_dataset(data, tmp_path / "a/b/c")
+    assert not (tmp_path / "a").exists()
+
+
+# Killed and repeated
+
+
+def run_and_die(words, call):
+    """In a process of its own, which ends with half of the image of a call on the disk."""
+    save, calls = Image.Image.save, []
+
+    def dying(self, path, *others, **options):
+        calls.append(1)
+        if len(calls) == call:
+            Path(path).write_bytes(b"half a picture")
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(self, path, *others, **options)
+
+    Image.Image.save = dying
+    main(words)
+
+
+@pytest.mark.parametrize("calls", [[2, 1]])
+def test_killed_and_repeated(tmp_path, calls):
+    source = box_files.voc(tmp_path / "source")
+    words = ["data", "make-variant", str(source), "single-object", *FILL, "--quiet", "-o"]
+    assert run(*words, tmp_path / "whole") == 0
+    out = tmp_path / "out"
+    for call in calls:
+        assert finish(start(run_and_die, [*words, str(out)], call)) == -signal.SIGKILL
+        assert any(PART in path.name for path in out.rglob("*")), "it was killed while it wrote"
+    (out / f"{PART}{'0' * 12}.abcdefgh").write_bytes(b"of a file that is no more")
+    assert run(*words, out) == 0
+    assert contents(out) == contents(tmp_path / "whole")
+    assert not any(path.name.startswith(".") for path in out.rglob("*"))
+
+
+def test_killed_before_anything_was_written(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f"{PART}{'0' * 12}.abcdefgh.json").write_bytes(b"{")
+    write_dataset(toy(), out)
+    assert sorted(os.listdir(out)) == ["all", "all.parquet", "dataset.json"]
+
+
+# Two at once
+
+
+def test_two_at_once(tmp_path):
+    """The folder is locked while it is written, by a lock that ends with its process and leaves nothing behind."""
+    out = tmp_path / "out"
+
+    def progress(what, done, total):
+        if done == 1:
+            with pytest.raises(ValueError, match="out: another process is writing to the folder"):
+                write_dataset(toy(split="other"), out)
+
+    write_dataset(toy(), out, progress=progress)
+    assert sorted(os.listdir(out)) == ["all", "all.parquet", "dataset.json"]
+    write_dataset(toy(split="other"), out)
+    assert set(read_description(out / "dataset.json").splits) == {"all", "other"}
+    handle = os.open(out, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody holds it any more
+    os.close(handle)
+
+
+def test_another_data_set_that_came_first_is_not_mixed_in(tmp_path, monkeypatch):
+    """Both found the folder empty; the second looks again once it has the lock."""
+    import calibrant.data.readers.calibrant_folder as module
+
+    out, check = tmp_path / "out", module.check_writable
+    first = toy(made := 2)
+
+    def overtaken(*words, **options):
+        description = check(*words, **options)
+        monkeypatch.setattr(module, "check_writable", check)
+        write_dataset(first, out, made_from={"variant": "first"})
+        return description
+
+    monkeypatch.setattr(module, "check_writable", overtaken)
+    with pytest.raises(ValueError, match="holds another data set, or one made in another way"):
+        write_dataset(toy(), out, made_from={"variant": "second"})
+    assert len(read(out, "all")) == made
+
+
+def test_links_that_lead_out_are_not_written_through(tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    write_dataset(toy(), out)
+    elsewhere.mkdir()
+    for path in list((out / "all").rglob("*.png")):
+        path.unlink()
+    for folder in list((out / "all").iterdir()):
+        folder.rmdir()
+        folder.symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="leads out of the data folder"):
+        write_dataset(toy(), out)
+    assert not os.listdir(elsewhere)
+
+
+# The description
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "'format' is missing, or of another kind"),
+        ({"version": 2}, "'version' is missing"),
+        ({"version": "1"}, "'version' is missing"),
+        ({"name": 5}, "'name' is missing"),
+        ({"classes": "ab"}, "'classes' is missing"),
+        ({"classes": ["a", 5]}, r"'classes\.1' is missing"),
+        ({"classes": []}, "no class, or one that occurs more than once"),
+        ({"classes": ["a", "a"]}, "no class, or one that occurs more than once"),
+        ({"splits": [1]}, "'splits' is missing"),
+        ({"splits": {"all": 5}}, r"'splits\.all' is missing"),
+        ({"made_from": None}, "'made_from' is missing"),
+        ([], "it is not an object"),
+        (None, "it is not an object"),
+    ],
+)
+def test_descriptions_of_other_kinds(tmp_path, change, message):
+    write_dataset(toy(), tmp_path / "out")
+    path = tmp_path / "out/dataset.json"
+    document = json.loads(path.read_text()) | change if isinstance(change, dict) else change
+    path.write_text(json.dumps(document))
+    for look in (lambda: read(tmp_path / "out", "all"), lambda: check_folder(tmp_path / "out")):
+        with pytest.raises(UnreadableError, match=message):
+            look()
+    before = contents(tmp_path / "out")
+    with pytest.raises(UnreadableError, match=message):
+        write_dataset(toy(), tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_names_of_any_kind_in_a_table(tmp_path):
+    data = toy(groups=("caf\udce9", "b\u202e", "c\0"))
+    write_dataset(data, tmp_path / "out")
+    assert read(tmp_path / "out", "all").groups == ("caf\\xe9", "b\u202e", "c\0")
 
 
 def folder(root, **changes):

@@ -5,7 +5,6 @@ import pytest
 
 from calibrant.data import read
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers import _annotations
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write
 from tests.helpers.reader_data import INVERTED, MODES, NO_ANNOTATION, NO_NUMBERS, corners, one_sentence, where
@@ -79,7 +78,7 @@ def test_broken_json(tmp_path, case, mode):
 
 
 def test_json_beyond_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(_annotations, "MAX_JSON", 100)
+    monkeypatch.setattr("calibrant.data.files.MAX_JSON", 100)
     with pytest.raises(UnreadableError, match=r"instances_val2017\.json: the file has \d+ bytes; at most 100"):
         read(files.coco(tmp_path))
 

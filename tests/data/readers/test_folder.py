@@ -48,9 +48,9 @@ def test_other_folders_and_files_have_no_splits(tmp_path, name):
 def test_check_image(tmp_path):
     for name, mode in (("a.jpg", "RGB"), ("b.png", "L"), ("c.jpg", "CMYK")):
         path = image(tmp_path / name, (40, 30), mode)
-        assert check_image(path).size == (40, 30)
+        assert check_image(path)[0] == (40, 30)
         path.write_bytes(path.read_bytes() + bytes(3000))  # cameras append data; the image is whole
-        assert check_image(path).size == (40, 30)
+        assert check_image(path)[0] == (40, 30)
         with pytest.raises(UnreadableError, match="at most 1000 are read"):
             check_image(path, 1000)
     for name in ("d.jpg", "e.png"):
@@ -115,7 +115,7 @@ def test_an_exif_rotation_is_reported_and_not_applied(tmp_path, suffix):
 def test_the_orientation_of_tiff_is_the_same_in_header_and_pixels(tmp_path):
     path = saved(tmp_path / "a.tif", np.zeros((4, 9, 3), dtype=np.uint8), tiffinfo={0x0112: 6})
     source = ImageFiles(tmp_path, (path.name,))
-    assert source[0].size == source.header(0)[0] == check_image(path).size == (4, 9)
+    assert source[0].size == source.header(0)[0] == check_image(path)[0] == (4, 9)
     assert not check_image(path).rotated
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant._npy import ArrayHeader, read_header, read_values
 from calibrant._parquet import column_chunks
-from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file, short_repr
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33
@@ -37,23 +36,16 @@ _BROKEN = (
 )
 
 
-class ArrayFile(Protocol):
-    """An open file of named arrays; ``names`` says for each whether it holds numbers, and can be a feature."""
-
-    names: dict[str, bool]
-
-    def read(self, name: str) -> NDArray[Any]:
-        """One array, its first dimension the samples."""
-
-
 @contextmanager
-def open_arrays(path: Path) -> Iterator[ArrayFile]:
-    """The arrays of an ``.npz`` or Parquet file; any other or broken one is a ValueError."""
-    kinds: dict[str, type[Npz] | type[Parquet]] = {".npz": Npz, ".parquet": Parquet, ".pq": Parquet}
-    if path.suffix not in kinds:
+def open_arrays(path: Path) -> Iterator[Npz | Parquet]:
+    """The arrays of an ``.npz`` or Parquet file; any other or broken one is a ValueError.
+
+    Its ``names`` say for each array whether it holds numbers, and can be a feature.
+    """
+    if path.suffix not in (".npz", ".parquet", ".pq"):
         raise ValueError(f"{path}: arrays are read from .npz and .parquet files")
     with open_file(path) as file:
-        yield kinds[path.suffix](path, file)
+        yield Npz(path, file) if path.suffix == ".npz" else Parquet(path, file)
 
 
 class Npz:

@@ -1,40 +1,59 @@
-"""Shared parts of all readers of boxes: checks of images and boxes, and labels of classes."""
+"""Shared parts of all readers of boxes: VOC's XML, checks of numbers, boxes and images, and labels of classes."""
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import math
+import re
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import ParseError, fromstring
 
+from calibrant._validation import printable
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, open_image, path_inside
+from calibrant.data.files import UnreadableError, decode, open_image, path_inside, read_bytes, short_repr
 from calibrant.data.readers import _folder
-from calibrant.data.readers._annotations import Size, parse_number
 from calibrant.data.readers._folder import DataFolder, join_path
 from calibrant.data.sources import ImageFiles
+
+Size = tuple[int, int]
 
 #: Boxes that one image may have: the area of their union takes the square of their number.
 MAX_BOXES = 10_000
 #: x + w in decimals may exceed the edge by a rounding error, which is not reported.
 _SLACK = 0.01
+#: Largest coordinate.
+_LARGEST = 1e9
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 #: Findings of several readers of boxes.
 NO_NUMBERS = "box that is not made of numbers"
 TOO_MANY = f"image with more than {MAX_BOXES} boxes"
 
+#: Largest XML file, in bytes: a thousand objects take a third of a megabyte.
+MAX_XML = 2**22
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    b"<\0": "utf-16-le",
+    b"\0<": "utf-16-be",
+}
+_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""", re.ASCII)
+#: Text encodings of Python that no annotation is written in.
+_NO_ENCODINGS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+
 
 class SampleError(ValueError):
-    """A sample with a broken box or another invalid value.
-
-    Attributes:
-        finding: The finding under which it is counted.
-    """
+    """A sample with a broken box or another invalid value, and the finding under which it is counted."""
 
     def __init__(self, finding: str, detail: str):
         super().__init__(detail)
@@ -60,6 +79,28 @@ class Box(NamedTuple):
     def is_beyond(self, size: Size) -> bool:
         """Whether a part of it is outside the image."""
         return min(self.x1, self.y1) < -_SLACK or self.x2 > size[0] + _SLACK or self.y2 > size[1] + _SLACK
+
+
+def parse_number(value: object) -> float:
+    """A coordinate from JSON or text; a ValueError if it is not a finite number of a plausible size."""
+    result = math.nan
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) < 100 and _NUMBER.fullmatch(text):  # float() would also take 1_000, nan and inf
+            result = float(text)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+        result = float(value)
+    if not abs(result) <= _LARGEST:
+        raise ValueError(f"{short_repr(value)} is not a number that a coordinate can be")
+    return result
+
+
+def parse_side(value: object) -> int:
+    """The width or height of an image in an annotation; 0 if it is missing or cannot be right."""
+    try:
+        return max(0, int(parse_number(value)))
+    except ValueError:
+        return 0
 
 
 def parse_box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *, sides: bool = False) -> Box:
@@ -162,7 +203,14 @@ class BoxSamples:
         if normalised and actual is not None:
             width, height = actual
             rows = [b._replace(x1=b.x1 * width, y1=b.y1 * height, x2=b.x2 * width, y2=b.y2 * height) for b in rows]
-        self._append(name, rows, _main_class(rows) if label is None else label)
+        self._names[name] = None
+        self._labels.append(_main_class(rows) if label is None else label)
+        self._counts.append(len(rows))
+        for row in rows:
+            self._corners.extend(row[:4])
+            self._box_labels.append(row.label)
+            self._crowd.append(row.crowd)
+            self._pixels.append(row.pixels)
         if is_rotated:
             self.findings.odd(name, _folder.ROTATED)
         if size is not None and size != actual:
@@ -198,16 +246,6 @@ class BoxSamples:
             with open_image(path) as image:
                 return image.size, False
         return stated, False
-
-    def _append(self, name: str, rows: list[Box], label: int) -> None:
-        self._names[name] = None
-        self._labels.append(label)
-        self._counts.append(len(rows))
-        for row in rows:
-            self._corners.extend(row[:4])
-            self._box_labels.append(row.label)
-            self._crowd.append(row.crowd)
-            self._pixels.append(row.pixels)
 
     def _report_odd(self, name: str, rows: list[Box], actual: Size | None, has_label: bool) -> None:
         odd = self.findings.odd
@@ -266,3 +304,68 @@ def rename_classes(names: Iterable[str], rename: Mapping[str, str] | None, path:
     if unknown:
         raise ValueError(f"{path}: the class {unknown[0]!r} was to be renamed, and is not among the classes")
     return {name: rename.get(name, name) for name in names}
+
+
+class Annotation(NamedTuple):
+    """The contents of a file of VOC's XML, which ImageNet uses too; a text that is missing is empty.
+
+    Objects are their class name and x1, y1, x2, y2 as text, so that a file with a broken box still has its class names.
+    """
+
+    folder: str
+    filename: str
+    size: Size  # each side 0 if missing
+    objects: tuple[tuple[str, tuple[str, ...]], ...]
+    guessed: bool  # the file does not have the encoding that it should have, and was read as latin-1
+
+
+def parse_annotation(path: Path) -> Annotation:
+    """Read one XML file, without DTDs or entities; failures are an `UnreadableError` that names it, or an OSError."""
+    text, guessed = _decode_xml(path)
+    try:
+        root = fromstring(text, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise UnreadableError(f"{path}: the file declares a document type or entities, which are not read") from error
+    except (ParseError, ValueError, LookupError, RecursionError) as error:
+        raise UnreadableError(f"{path}: the file is not XML ({' '.join(str(error).split())[:200]})") from error
+    if root.tag != "annotation":
+        raise UnreadableError(f"{path}: the root of the file is <{printable(root.tag, 50)}>, not <annotation>")
+    objects = []
+    for item in root.iterfind("object"):
+        name, corners = _text(item, "name"), item.find("bndbox")
+        if not name:
+            raise UnreadableError(f"{path}: an <object> has no <name>")
+        if corners is None:
+            raise UnreadableError(f"{path}: the <object> {name[:50]!r} has no <bndbox>")
+        objects.append((name, tuple(_text(corners, tag) for tag in _CORNERS)))
+    width, height = (parse_side(_text(root, f"size/{tag}")) for tag in ("width", "height"))
+    return Annotation(_text(root, "folder"), _text(root, "filename"), (width, height), tuple(objects), guessed)
+
+
+def _decode_xml(path: Path) -> tuple[str, bool]:
+    """The file's text, and whether its encoding was guessed.
+
+    The encoding is that of the byte order mark, or else the declared one, by Python's codecs (the parser knows only
+    four). A file that declares nothing or UTF-8, and is not UTF-8, is read as latin-1.
+    """
+    data = read_bytes(path, MAX_XML)
+    marked = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    declared = _DECLARED.match(data)
+    encoding = marked or (declared[1].decode("ascii") if declared else "utf-8")
+    try:
+        codec = codecs.lookup(encoding).name
+        # Windows declares "utf-16" in files that are not: a declaration that is readable as ASCII cannot be either.
+        if codec == "utf-8" or (not marked and codec.startswith(("utf-16", "utf-32"))):
+            text, is_utf8 = decode(data)
+            return text, not is_utf8
+        if codec in _NO_ENCODINGS:
+            raise LookupError
+        return data.decode(codec), False
+    except LookupError as error:
+        raise UnreadableError(f"{path}: the file is not XML in an encoding that is known, but {encoding!r}") from error
+    except ValueError as error:
+        raise UnreadableError(f"{path}: the file is not XML in {encoding}, as its beginning says") from error
+
+
+def _text(element: Any, tag: str) -> str:
+    return " ".join((element.findtext(tag) or "").split())

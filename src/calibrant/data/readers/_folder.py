@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -61,17 +61,10 @@ _ORIENTATION = 0x0112  # EXIF's tag; 1 is upright
 def reader(
     name: str, *, summary: str, splits: Splits, rank: int = 0, absent: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
-    """Decorator that registers a reader under the name of its layout.
+    """Decorator that registers a reader under the name of its layout; the arguments are the fields of `Layout`.
 
-    Args:
-        name: Name of the layout on the command line.
-        summary: The files and folders of the layout, in one line.
-        splits: The splits of a folder; none, or an OSError or ValueError, if it has another layout.
-        rank: Layouts are tried in rising rank; general ones come last.
-        absent: By split, what it needs that a folder may lack; for messages.
-
-    Returns:
-        A decorator; the decorated reader is called as ``read(root, split, *, on_error="raise", **options)``.
+    ``splits`` may also raise an OSError or a ValueError if a folder has another layout. The decorated reader is called
+    as ``read(root, split, *, on_error="raise", **options)``.
     """
 
     def register(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
@@ -144,16 +137,16 @@ class DataFolder:
         if self.findings.on_error == "raise":
             return True
         try:
-            header = check_image(self.root / name)
+            _, is_rotated = check_image(self.root / name)
         except (ValueError, OSError) as error:
             self.findings.skip(name, UNREADABLE, reason(error, self.root / name))
             return False
-        if header.rotated:
+        if is_rotated:
             self.findings.odd(name, ROTATED)
         return True
 
     def has_image(self, name: str, location: str) -> bool:
-        """Whether to keep an image that is named in a line of a list or a row of a table, ``where``."""
+        """Whether to keep an image that is named in a line of a list or a row of a table, ``location``."""
         try:
             path = path_inside(self.root, name)
         except ValueError:
@@ -223,16 +216,10 @@ def reason(error: Exception, path: Path) -> str:
     return str(error).removeprefix(f"{path}: ").rstrip(".")
 
 
-class Header(NamedTuple):
-    """Width and height of an image as stored, and whether its EXIF data ask for a rotation."""
+def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], bool]:
+    """Width and height of an image as stored, and whether its EXIF data ask for a rotation.
 
-    size: tuple[int, int]
-    rotated: bool
-
-
-def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
-    """The size of an image whose header parses and whose file is not cut off.
-
+    Its header must parse, and its file must not be cut off.
     Images are decoded if their format has no end marker, if the marker is not in the last kilobyte (some cameras append
     data), and if they have more than 8 bits, whose values may be out of range.
 
@@ -244,12 +231,12 @@ def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
         size, end = image.size, _ENDS.get(image.format or "")
         if min(size) < 1:
             raise UnreadableError(f"{path}: the image has {size[0]} x {size[1]} pixels")
-        rotated = _is_rotated(image)
+        is_rotated = _is_rotated(image)
         if end is None or end not in _tail(path):
             image.load()
         if image.mode[0] in "IF":
             to_eight_bit(image, path)
-    return Header(size, rotated)
+    return size, is_rotated
 
 
 def _is_rotated(image: Image.Image) -> bool:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.files import UnreadableError, read_bytes
-from calibrant.data.readers._annotations import short_repr
+from calibrant.data.files import UnreadableError, read_bytes, short_repr
 
 #: The largest official batch has 155 MB and half a million opcodes.
 MAX_BYTES, MAX_OPCODES = 2**29, 1_000_000
@@ -116,7 +115,10 @@ class _Machine:
         elif opcode in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif opcode in ("GLOBAL", "STACK_GLOBAL"):
-            stack.append(_check_name(argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))))
+            name = argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))
+            if name not in _NAMES:
+                raise _RefusedError(f"the pickle names {name}, which no batch of CIFAR needs; it was not run")
+            stack.append(_Name(name))
         elif opcode == "REDUCE":
             stack.append(self.call(*self.pop(2)))
         elif opcode == "BUILD":
@@ -182,12 +184,6 @@ class _Machine:
             case _, (bytes() | bytearray() as data, _Type() as kind, tuple(shape), order) if name in _FROM_BUFFER:
                 return _Array(_array(data, kind, shape, order == "F"))
         raise _RefusedError(f"the pickle calls {name} in a way that no batch of CIFAR does; it was not run")
-
-
-def _check_name(name: str) -> _Name:
-    if name not in _NAMES:
-        raise _RefusedError(f"the pickle names {name}, which no batch of CIFAR needs; it was not run")
-    return _Name(name)
 
 
 def _make_dict(values: list[Any]) -> dict[str, Any]:

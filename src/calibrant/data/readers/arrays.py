@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._arrays import row_slices
 from calibrant._validation import listing
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import UnreadableError
 from calibrant.data.layouts import layout
-from calibrant.data.readers._array_files import ArrayFile, open_arrays
+from calibrant.data.readers._array_files import Npz, Parquet, open_arrays
 from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, suppress_errors
 from calibrant.data.sources import ImageArray, Inputs, Rows
+
+ArrayFile = Npz | Parquet
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
@@ -84,7 +87,11 @@ def arrays(
     for name, values in columns.items():
         if name != "classes" and (values.ndim < 1 or len(values) != number):
             raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples")
-    soft = _check_soft(path, columns["soft"]) if "soft" in columns else None
+    soft = columns.get("soft")
+    if soft is not None:
+        if soft.ndim != 2 or soft.dtype.kind not in "iuf":
+            raise ValueError(f"{path}: soft labels [N, K] are expected, got {soft.dtype} {list(soft.shape)}")
+        soft = soft.astype(np.float64)
     if classes is None and "classes" in columns and path.suffix == ".npz":
         classes = _texts(path, columns["classes"])
     if classes is None and soft is not None:
@@ -193,12 +200,6 @@ def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> 
     return labels, names
 
 
-def _check_soft(path: Path, values: NDArray[Any]) -> Floats:
-    if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}")
-    return values.astype(np.float64)
-
-
 def _sound_rows(
     path: Path,
     rows: Integers,
@@ -211,9 +212,8 @@ def _sound_rows(
     """The rows to keep."""
     is_finite = np.ones(len(inputs), dtype=bool)
     if inputs.dtype.kind == "f":
-        for start in range(0, len(inputs), _BLOCK):
-            part = inputs[start : start + _BLOCK]
-            is_finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        for block in row_slices(len(inputs), 1, _BLOCK):
+            is_finite[block] = np.isfinite(inputs[block]).all(axis=tuple(range(1, inputs.ndim)))
     earlier_ids: set[str] = set()
     sound = []
     for row in rows.tolist():

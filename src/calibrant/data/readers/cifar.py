@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, folders_in, read_bytes, read_lines
-from calibrant.data.readers._annotations import csv_rows, parse_count, short_repr
+from calibrant.data.files import UnreadableError, csv_rows, folders_in, parse_count, read_bytes, read_lines, short_repr
 from calibrant.data.readers._array_files import read_npy
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.readers._pickle import read_pickle
@@ -151,12 +150,8 @@ def _read(folder: DataFolder, version: _Version, key: str) -> Dataset:
 
 def _images(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """[N, 32, 32, 3] from rows that hold one colour after the other."""
-    images = np.empty((sum(map(len, parts)), SIDE, SIDE, 3), dtype=np.uint8)
-    start = 0
-    for pixels in parts:
-        images[start : start + len(pixels)] = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-        start += len(pixels)
-    return images
+    images = [pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1) for pixels in parts]
+    return np.concatenate(images, out=np.empty((sum(map(len, parts)), SIDE, SIDE, 3), dtype=np.uint8))
 
 
 def _read_pickled(path: Path, key: str) -> tuple[NDArray[np.uint8], Integers]:

@@ -17,10 +17,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.files import UnreadableError, path_inside
-from calibrant.data.readers._annotations import Size, parse_number, read_json, short_repr, unique_names
-from calibrant.data.readers._boxes import NO_NUMBERS, Box, BoxSamples, SampleError, class_labels, parse_box
+from calibrant.data.dataset import Dataset, unique_names
+from calibrant.data.files import UnreadableError, path_inside, read_json, short_repr
+from calibrant.data.readers._boxes import (
+    NO_NUMBERS,
+    Box,
+    BoxSamples,
+    SampleError,
+    class_labels,
+    parse_box,
+    parse_number,
+    parse_side,
+)
 from calibrant.data.readers._folder import DataFolder, join_path, reader
 
 _PREFIX, _SUFFIX = "instances_", ".json"
@@ -74,7 +82,8 @@ def coco(
         if path is not None:
             listed.add(path)
             labelled = [(label_of[row["category_id"]], row) for row in rows]
-            samples.add_labelled(path, labelled, _box, size=_size(row), source=source)
+            size = parse_side(row.get("width")), parse_side(row.get("height"))
+            samples.add_labelled(path, labelled, _box, size=size, source=source)
     other_splits = [split for split in _splits(root) if split != folder.split]
     if not any(f"{_image_folder(root, split)}/".startswith(f"{home}/") for split in other_splits):
         samples.leave_out_unannotated(home, listed)
@@ -138,13 +147,6 @@ def _by_image(
             earlier_keys.add(key)
         result[image].append(row)
     return result
-
-
-def _size(row: Row) -> Size:
-    try:
-        return max(0, int(parse_number(row.get("width")))), max(0, int(parse_number(row.get("height"))))
-    except ValueError:
-        return 0, 0
 
 
 def _box(row: Row, label: int) -> Box:

@@ -1,4 +1,4 @@
-"""Images in folders named by their class, PACS's four domains among them.
+"""Images in folders named by their class, those of PACS and of CUB among them.
 
 image-folder: ``<split>/<class>/**`` or just ``<class>/**`` (split ``"all"``). Classes are sorted as torchvision's
 ImageFolder sorts them, over all splits, so that a class that is missing from one split does not shift the labels there.
@@ -13,6 +13,14 @@ split, and ``"all"`` is all four; the domain of each sample is its group. With t
 (``photo_train_kfold.txt``: lines "photo/dog/x.jpg 1", labels from 1) beside the domains, or in a usual
 subfolder, there are also ``"photo-train"``, ``"photo-crossval"`` and ``"photo-test"``, which is the first two
 together: a domain is tested whole by a model that was trained on the others.
+
+CUB (Caltech-UCSD Birds 200-2011): 200 kinds of birds, one box per image.
+
+    images/<class>/*.jpg
+    images.txt  classes.txt  image_class_labels.txt  train_test_split.txt  bounding_boxes.txt (id x y width height)
+
+Its labels follow classes.txt; "001.Black_footed_Albatross" is called "Black footed Albatross". Images that images.txt
+does not list are left out. torchvision has no reader for it.
 """
 
 from __future__ import annotations
@@ -23,8 +31,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from calibrant.data.dataset import Dataset
+from calibrant.data.dataset import Dataset, Findings, unique_names
 from calibrant.data.files import SUFFIXES, folders_in
+from calibrant.data.readers._boxes import BoxSamples, parse_box
 from calibrant.data.readers._folder import TWICE, DataFolder, join_path, reader
 
 #: Folders of these names are splits, not classes.
@@ -138,3 +147,47 @@ def _labels_in_list(folder: DataFolder, source: str, domain: str) -> dict[str, i
         elif folder.has_image(name, location):
             labels[name] = PACS.index(parts[1])
     return labels
+
+
+_CUB_TABLES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "bounding_boxes.txt")
+_IS_TRAIN = {"train": "1", "test": "0"}
+
+
+def _cub_splits(root: Path) -> tuple[str, ...]:
+    has_tables = all(os.path.isfile(root / name) for name in ("classes.txt", *_CUB_TABLES))
+    return tuple(_IS_TRAIN) if has_tables and os.path.isdir(root / "images") else ()
+
+
+@reader("cub", summary="CUB-200-2011: images, images.txt, bounding_boxes.txt, train_test_split.txt", splits=_cub_splits)
+def cub(folder: DataFolder) -> Dataset:
+    """Read CUB-200-2011, from the folder with images.txt."""
+    findings, samples = folder.findings, BoxSamples(folder)
+    classes = _by_id(folder, "classes.txt", Findings("raise"))  # a class that is missing would shift the others' labels
+    images, labels, is_train, boxes = (_by_id(folder, name, findings) for name in _CUB_TABLES)
+    label_of = {key: label for label, key in enumerate(classes)}
+    for key, name in images.items():
+        if is_train.get(key) not in _IS_TRAIN.values():
+            findings.skip(f"images/{name}", "image of no split", "train_test_split.txt gives neither 0 nor 1")
+        elif is_train[key] == _IS_TRAIN[folder.split]:
+            path, label = samples.find("images", name, "images.txt"), label_of.get(labels.get(key, ""))
+            if path is not None and label is None:
+                findings.skip(path, "image without a class that classes.txt lists")
+            elif path is not None and label is not None:
+                sides = (boxes.get(key, "").split(),)
+                birds = (parse_box(values, label, sides=True) for values in sides)
+                samples.add(path, birds, label=label, source="bounding_boxes.txt")
+    samples.leave_out_unannotated("images", {f"images/{PurePosixPath(name)}" for name in images.values()})
+    names = [re.sub(r"^\d+\.", "", name).replace("_", " ") for name in classes.values()]
+    return samples.dataset("cub", unique_names(names, list(classes)))
+
+
+def _by_id(folder: DataFolder, name: str, findings: Findings) -> dict[str, str]:
+    """The rest of each line by its first word."""
+    values: dict[str, str] = {}
+    for i, line in enumerate(folder.lines(name), 1):
+        words = line.split(maxsplit=1)
+        if len(words) == 2 and words[0] not in values:
+            values[words[0]] = words[1].strip()
+        elif words:
+            findings.skip(f"{name}, line {i}", "line without a value for its id, or with an id that was there before")
+    return values

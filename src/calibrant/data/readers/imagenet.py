@@ -30,10 +30,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, check_name, files_below, folders_in, link_problem
-from calibrant.data.readers._annotations import Size, csv_rows, parse_annotation, unique_names
-from calibrant.data.readers._boxes import BoxSamples, parse_box
+from calibrant.data.dataset import NO_CLASS, Dataset, unique_names
+from calibrant.data.files import UnreadableError, check_name, csv_rows, files_below, folders_in, link_problem
+from calibrant.data.readers._boxes import BoxSamples, Size, parse_annotation, parse_box
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     HIDDEN,

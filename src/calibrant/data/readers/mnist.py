@@ -41,24 +41,19 @@ def _file(home: Path, split: str, part: str) -> Path | None:
     return next((home / name for name in names if (home / name).is_file()), None)
 
 
+def _splits_in(home: Path) -> tuple[str, ...]:
+    """The splits of which both files are in a folder."""
+    return tuple(split for split in _PARTS if _file(home, split, "images") and _file(home, split, "labels"))
+
+
 def _homes(root: Path) -> list[Path]:
-    """The folders with both files of some split."""
-    return [
-        home
-        for home in (root / name for name in _FOLDERS)
-        if any(_file(home, split, "images") and _file(home, split, "labels") for split in _PARTS)
-    ]
-
-
-def _splits(root: Path) -> tuple[str, ...]:
-    home = next(iter(_homes(root)), None)
-    return () if home is None else tuple(s for s in _PARTS if _file(home, s, "images") and _file(home, s, "labels"))
+    return [home for name in _FOLDERS if _splits_in(home := root / name)]
 
 
 @reader(
     "mnist",
     summary="{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], here or in MNIST/raw or FashionMNIST/raw",
-    splits=_splits,
+    splits=lambda root: next(map(_splits_in, _homes(root)), ()),
 )
 def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Dataset:
     """Read MNIST or a data set in its format; files that disagree with themselves are always an error.
@@ -73,7 +68,7 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
     is_fashion = _is_fashion(homes[0])
     names = tuple(classes) if classes is not None else FASHION if is_fashion else DIGITS
     images, labels = (_file(homes[0], folder.split, part) for part in ("images", "labels"))
-    assert images is not None  # _splits saw both
+    assert images is not None  # _splits_in saw both
     assert labels is not None
     pixels, values = read_idx(images, 3), read_idx(labels, 1).astype(np.int64)
     if len(pixels) != len(values):

@@ -23,16 +23,14 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calibrant._validation import check_integer
-from calibrant.data.dataset import NO_CLASS, Dataset, Findings
-from calibrant.data.files import UnreadableError, open_file, path_inside
-from calibrant.data.readers._annotations import csv_rows, read_json, unique_names
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, unique_names
+from calibrant.data.files import UnreadableError, csv_rows, open_file, path_inside, read_json
 from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, class_labels, parse_box
 from calibrant.data.readers._folder import ONE_STEM, DataFolder, join_path, reader, stem
 
@@ -99,7 +97,7 @@ def open_images(
     table = path_inside(root, _table(root, f"{split}-annotations-bbox.csv") or "")  # _splits found it
     images = tuple(samples.listing(split))
     rows = _read_table(table, _by_stem(split, images, findings), label_of, findings)
-    ends = np.cumsum(rows.counts(len(images)))
+    ends = np.cumsum(np.bincount(np.asarray(rows.images, dtype=np.int64), minlength=len(images)))
     order = np.argsort(np.asarray(rows.images), kind="stable")
     for i, name in enumerate(images):
         path, indices = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
@@ -114,18 +112,13 @@ def open_images(
     return data if cap_objects is None else _cap_objects(data, cap_objects, seed)
 
 
-@dataclass
 class _BoxColumns:
     """Columns of the boxes, lean: 14 million Python objects would take gigabytes."""
 
-    images: array[int] = field(default_factory=lambda: array("i"))
-    corners: array[float] = field(default_factory=lambda: array("d"))
-    labels: array[int] = field(default_factory=lambda: array("i"))
-    crowd: array[int] = field(default_factory=lambda: array("b"))
-    broken: dict[int, SampleError] = field(default_factory=dict)
-
-    def counts(self, images: int) -> Any:
-        return np.bincount(np.asarray(self.images, dtype=np.int64), minlength=images)
+    def __init__(self) -> None:
+        self.images, self.labels, self.crowd = array("i"), array("i"), array("b")
+        self.corners = array("d")
+        self.broken: dict[int, SampleError] = {}
 
     def boxes(self, indices: Any) -> Iterator[Box]:
         for j in indices:

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from calibrant._arrays import row_slices
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.files import UnreadableError, open_image, path_inside
-from calibrant.data.readers._annotations import parse_count
+from calibrant.data.files import UnreadableError, open_image, parse_count, path_inside
 from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, DataFolder, reader, reason, stem
 from calibrant.data.sources import ImageFiles
 
@@ -47,8 +47,7 @@ def label_table(labels: Mapping[int, int]) -> NDArray[np.int16]:
 class MaskFiles(ImageFiles):
     """Masks in files, as images of mode L that hold labels; the indices of a palette image are its values.
 
-    Attributes:
-        meaning: [256] label of each stored value, -1 where it is an error.
+    ``meaning`` [256] is the label of each stored value, -1 where it is an error.
     """
 
     mode: str | None = None
@@ -74,12 +73,7 @@ class MaskFiles(ImageFiles):
 
 @dataclass(frozen=True, eq=False)
 class ColourMaskFiles(MaskFiles):
-    """Masks in files whose colours are the labels.
-
-    Attributes:
-        colours: [K] colours as 65536 R + 256 G + B, sorted.
-        meaning: [K] label of each colour.
-    """
+    """Masks in files whose ``colours`` [K] (65536 R + 256 G + B, sorted) have the labels ``meaning`` [K]."""
 
     colours: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -89,13 +83,13 @@ class ColourMaskFiles(MaskFiles):
             raise UnreadableError(f"{path}: a mask of colours (mode RGB or P) is expected, got {image.mode}")
         pixels = np.asarray(image.convert("RGB"))
         flat, labels = pixels.reshape(-1, 3), np.empty(pixels.shape[:2], dtype=np.uint8)
-        for start in range(0, len(flat), _PIXELS):
-            codes = flat[start : start + _PIXELS].astype(np.int64) @ np.array([65536, 256, 1])
+        for part in row_slices(len(flat), 1, _PIXELS):
+            codes = flat[part].astype(np.int64) @ np.array([65536, 256, 1])
             rows = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
             if (is_unknown := self.colours[rows] != codes).any():
                 colour = tuple(int(codes[is_unknown][0]).to_bytes(3, "big"))
                 raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is not a label")
-            labels.reshape(-1)[start : start + _PIXELS] = self.meaning[rows]
+            labels.reshape(-1)[part] = self.meaning[rows]
         return labels
 
 

@@ -36,8 +36,14 @@ from PIL import Image
 
 from calibrant.data.dataset import ALIKE, Dataset, Findings, group_similar
 from calibrant.data.files import SUFFIXES, UnreadableError
-from calibrant.data.readers._annotations import Annotation, parse_annotation
-from calibrant.data.readers._boxes import BoxSamples, class_labels, parse_box, rename_classes
+from calibrant.data.readers._boxes import (
+    Annotation,
+    BoxSamples,
+    class_labels,
+    parse_annotation,
+    parse_box,
+    rename_classes,
+)
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     LATIN_1,
@@ -245,11 +251,8 @@ _MASK_LISTS = "ImageSets/Segmentation"
 def _mask_splits(root: Path) -> tuple[str, ...]:
     if not (root / "JPEGImages").is_dir():
         return ()
-    splits = [
-        split
-        for split in _MASK_SPLITS
-        if (root / "SegmentationClass").is_dir() and (root / _MASK_LISTS / f"{split}.txt").is_file()
-    ]
+    names = _MASK_SPLITS if (root / "SegmentationClass").is_dir() else ()
+    splits = [name for name in names if (root / _MASK_LISTS / f"{name}.txt").is_file()]
     has_list = (root / _MASK_LISTS / f"{_AUGMENTED}.txt").is_file() and (root / "SegmentationClassAug").is_dir()
     return (*splits, _AUGMENTED) if has_list or ({"train", "val"} <= {*splits} and _sbd_folder(root)) else tuple(splits)
 
