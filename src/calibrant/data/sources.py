@@ -39,6 +39,7 @@ class Inputs(Protocol):
         """Names a sample in messages: its path, or its position."""
 
 
+@dataclass(frozen=True, eq=False)
 class _Files:
     """Samples that are files of a folder."""
 
@@ -50,7 +51,7 @@ class _Files:
 
     def take(self, indices: Integers) -> Self:
         """Some of the samples, in the order of ``indices``."""
-        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))  # type: ignore[type-var]
+        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))
 
     def path(self, index: int) -> Path:
         """The path of a sample's file."""
@@ -65,8 +66,6 @@ class _Files:
 class ImageFiles(_Files):
     """Images in files, decoded on demand: RGB, or as stored with ``mode=None`` (label masks)."""
 
-    root: Path
-    names: tuple[str, ...]
     mode: str | None = "RGB"
     max_pixels: int = MAX_PIXELS
 
@@ -99,9 +98,6 @@ class ImageFiles(_Files):
 @dataclass(frozen=True, eq=False)
 class TextFiles(_Files):
     """Texts in files: UTF-8, or else latin-1."""
-
-    root: Path
-    names: tuple[str, ...]
 
     kind: ClassVar[Kind] = "text"
 

@@ -187,6 +187,7 @@ class Pad:
         return view.part(-n, -n, width + n, height + n, width + 2 * n, height + 2 * n)
 
 
+@dataclass(frozen=True)
 class _Sized:
     """A step to a size given as one number or as (width, height)."""
 
@@ -205,8 +206,6 @@ class _Sized:
 class CentreCrop(_Sized):
     """Crop the centre; a smaller view is padded."""
 
-    size: int | tuple[int, int]
-
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
         width, height = self.pair
@@ -218,7 +217,6 @@ class CentreCrop(_Sized):
 class RandomCrop(_Sized):
     """Crop at a random position, after padding every side."""
 
-    size: int | tuple[int, int]
     padding: int = 0
 
     def __post_init__(self) -> None:
@@ -240,7 +238,6 @@ class RandomResizedCrop(_Sized):
     Ten tries, then the largest central part with an allowed aspect, as in torchvision.
     """
 
-    size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
