@@ -83,7 +83,9 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
 
 def further_tables(results: Results, recipe: Recipe, reference: str | None, metrics: Sequence[str]) -> dict[str, Table]:
     """The differences from the reference and the tables of the recipe, where they have rows."""
-    pages = {} if reference is None else {"paired": tables.differences(results, reference, metrics)}
+    pages: dict[str, Table] = {}
+    if reference is not None:
+        pages["paired"] = tables.differences(results, reference, metrics)
     pages |= {f"{TABLE}{number}": recipe_table(results, recipe, number) for number in recipe.tables}
     return {name: table for name, table in pages.items() if table.rows}
 
