@@ -2,9 +2,8 @@
 
 =================  =====================================================================================================
 `predictions`      the type, `Predictions`
-`memory`           columns that are arrays in memory
-`files`            columns that are read from files; `formats` has one module per format
-`paths`            the files that a path means, on this machine or elsewhere, and whether they have changed
+`stores`           columns in memory, and columns that are read from files
+`files`            the files that a path means, and how they are opened; `formats` has one module per format
 `columns`          which columns of a file are used; `column_hints` has the errors where that is unclear
 `class_columns`    data that are one column per class, or one column for two classes
 `labels`           which class a label means
@@ -16,11 +15,10 @@
 
 from calibrant.predictions.class_columns import widen
 from calibrant.predictions.digits import FLOOR, Digits, log_probabilities
-from calibrant.predictions.files import FileStore, format_of
+from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.labels import customary_positive
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import Remote, is_remote
 from calibrant.predictions.predictions import Predictions, check_group, replace_data
 from calibrant.predictions.schema import IGNORED, UNITS, class_name, is_one_column
+from calibrant.predictions.stores import BATCH, FileStore
 
 __all__ = ["Predictions"]

@@ -8,10 +8,17 @@ from typing import Any, Literal, NoReturn
 
 import numpy.typing as npt
 
-from calibrant.predictions.files import Store, format_of, open_files
-from calibrant.predictions.memory import BATCH, MemoryStore, check_rows, compare_arrays, find_remarks, store_arrays
-from calibrant.predictions.paths import is_remote
+from calibrant.predictions.files import format_of, is_remote, open_files
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
+from calibrant.predictions.stores import (
+    BATCH,
+    MemoryStore,
+    Store,
+    check_rows,
+    compare_arrays,
+    find_remarks,
+    store_arrays,
+)
 
 Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
+from calibrant.predictions.files import open_first
 from calibrant.predictions.formats.arrays import (
     StoredArray,
     as_bytes,
@@ -20,7 +21,6 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.paths import open_first
 from tests.helpers.predictions import Q, archive, npy, refusal_of, refused
 
 

@@ -19,11 +19,10 @@ from calibrant._arrays import Array
 from calibrant._npy import ArrayHeader, read_header, read_into
 from calibrant.predictions.class_columns import two_columns
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import Reader, Store, first_dtypes
+from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import DataFile, check_crc, file_errors
 from calibrant.predictions.schema import Schema, as_text, check_characters, check_width
+from calibrant.predictions.stores import BATCH, Store, first_dtypes
 from calibrant.predictions.values import Location, shape_hint
 
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
@@ -216,7 +215,8 @@ class ArrayReader(Reader):
 
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, if that is possible."""
-        array = None if self._is_converted(name) else self.arrays[name][0].mapped()
+        with file_errors(self.path):
+            array = None if self._is_converted(name) else self.arrays[name][0].mapped()
         return array.transpose(0, 2, 1) if array is not None and self.schema.is_turned(name) else array
 
     def _blocks(self, name: str, rows: int) -> Iterator[Array]:
@@ -259,9 +259,8 @@ class ArrayReader(Reader):
 
     def _values(self, array: StoredArray) -> LabelValues:
         values = LabelValues()
-        with file_errors(self.path):
-            for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
-                values.add_array(as_text(f"{array.path}: labels", block))
+        for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
+            values.add_array(as_text(f"{array.path}: labels", block))
         return values
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
-from calibrant.predictions.files import Store
+from calibrant.predictions.files import array_name, file_errors, open_first
 from calibrant.predictions.formats.arrays import (
     ArrayReader,
     StoredArray,
@@ -33,8 +33,8 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.paths import array_name, file_errors, open_first
 from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
+from calibrant.predictions.stores import Store
 
 CHECKSUMS = "checksums"
 MISMATCH = "the file is damaged, or of another set than the checksums beside it, which may be about to be replaced"

@@ -17,7 +17,7 @@ import numpy as np
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import OpenOptions, facts_of
-from calibrant.predictions.files import Store
+from calibrant.predictions.files import DEFLATE_RATIO, DataFile, check_expansion, open_first
 from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
     ArrayReader,
@@ -29,7 +29,7 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.paths import DEFLATE_RATIO, DataFile, check_expansion, open_first
+from calibrant.predictions.stores import Store
 
 MOST_DIRECTORY = 1 << 23  # bytes
 _END = struct.Struct("<4s4H2LH")

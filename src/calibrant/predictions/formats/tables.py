@@ -6,10 +6,11 @@ Frames of pandas, polars and other libraries that narwhals supports are read her
 from __future__ import annotations
 
 import contextlib
+import gzip
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,10 @@ from calibrant._arrays import Array, map_levels
 from calibrant._validation import shorten
 from calibrant.predictions.class_columns import two_columns
 from calibrant.predictions.columns import ColumnMap, check_options, match_columns
-from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders, first_dtypes
+from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH, MemoryStore
-from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
+from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
 from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
@@ -70,9 +70,8 @@ class TableReader(Reader):
 
     def _values(self, column: str) -> LabelValues:
         values = LabelValues()
-        with file_errors(self.path):
-            for batch in self._batches([column], 1 << 16):
-                values.add(distinct_values(batch, column, f"{self.path}: "))
+        for batch in self._batches([column], 1 << 16):
+            values.add(distinct_values(batch, column, f"{self.path}: "))
         return values
 
 
@@ -318,6 +317,16 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], location: Location) 
         row = int(np.argmax(as_array(values.is_null()))) // size
         raise ValueError(f"{location.prefix}column {shorten(title)!r} has no value in the list of {location.at(row)}")
     return _numbers(values, title, location).reshape(len(column), *shape)
+
+
+def is_gzip(path: str | Path) -> bool:
+    """Whether a file is compressed, by its name."""
+    return suffix_of(Path(path)).endswith(".gz")
+
+
+def decompress(handle: IO[bytes], path: str | Path) -> Any:
+    """A stream of what a file holds, compressed or not."""
+    return gzip.GzipFile(fileobj=handle) if is_gzip(path) else handle
 
 
 def arrow_types(store: Store) -> dict[str, Any]:
