@@ -14,9 +14,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import did_you_mean, listing, shorten
-from calibrant.predictions.class_columns import per_class, take_listed_columns, take_matching_columns, take_own_columns
-from calibrant.predictions.column_hints import ColumnErrors, column_options
-from calibrant.predictions.labels import Names, Naming, as_name, codes_of, customary_positive, name_array
+from calibrant.predictions.column_names import (
+    ColumnErrors,
+    column_options,
+    per_class,
+    take_listed_columns,
+    take_matching_columns,
+    take_own_columns,
+)
 from calibrant.predictions.schema import (
     ACTUAL,
     DATA,
@@ -24,12 +29,18 @@ from calibrant.predictions.schema import (
     IGNORED,
     PREDICTED,
     SINGLE,
+    Names,
+    Naming,
     Schema,
+    as_name,
     check_class_names,
     check_schema,
     class_name,
+    codes_of,
     customary,
+    customary_positive,
     is_one_column,
+    name_array,
     one_column_kind,
     two_shape,
 )
@@ -118,7 +129,7 @@ class ColumnMap:
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
             facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
-        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, **facts, prefix=f"{path}: ")
+        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, facts, f"{path}: ")
         return replace(self, one_column=one_column), schema
 
 

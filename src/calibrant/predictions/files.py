@@ -26,10 +26,9 @@ from typing import IO, Any, NamedTuple
 
 from calibrant._arrays import Array
 from calibrant._files import open_regular
-from calibrant.predictions.class_columns import read_two_classes
 from calibrant.predictions.columns import ColumnMap, check_options
-from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, find_positive
-from calibrant.predictions.schema import DATA, Schema
+from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
+from calibrant.predictions.schema import DATA, Schema, find_positive
 from calibrant.predictions.stores import FileStore
 from calibrant.predictions.values import count_row
 
@@ -340,9 +339,8 @@ def open_files(
 
 def choose_decoders(readers: Sequence[Reader]) -> None:
     """Decide, once for all files, what their labels mean."""
-    values = None
+    values = LabelValues()
     if any(reader.needs_labels() for reader in readers):
-        values = LabelValues()
         for reader in readers:
             with file_errors(reader.path):
                 labels = reader.label_values()
@@ -357,14 +355,15 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
         reader.set_decoder(decoder)
 
 
-def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
+def _choose_decoder(reader: Reader, values: LabelValues) -> LabelDecoder:
     """Choose how labels are read, from all labels, and the positive class of two."""
-    columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
+    columns, naming, schema, prefix = reader.columns, reader.naming, reader.schema, f"{reader.path}: "
     if columns.one_column:
         (column,) = columns.sources(schema.holds)
-        values, names = values or LabelValues(), reader.naming.names
-        return read_two_classes(values, columns.positive, names, column, schema.ignore_index, prefix)
-    decoder = choose_decoder(reader.naming, values, schema, reader.path)
+        return read_two_classes(values, columns.positive, naming.names, column, schema.ignore_index, prefix)
+    decoder = LabelDecoder(naming.names, unclear=naming.unclear)  # of labels that are positions
+    if naming.codes or values.numbers or values.texts:
+        decoder = choose_decoder(naming, values, schema, reader.path)
     return replace(decoder, positive=find_positive(columns.positive, decoder.names, schema.num_classes, prefix))
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.class_columns import read_two_classes, two_columns
-from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
-from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, check_width, is_one_column, two_shape
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance
+from calibrant._arrays import Array, as_numpy, as_text, check_width
+from calibrant.predictions.labels import LabelValues, compare, read_two_classes
+from calibrant.predictions.schema import GROUP, Schema, as_name, check_schema, find_positive, is_one_column, two_shape
+from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance, two_columns
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Reader
@@ -268,7 +267,7 @@ def store_arrays(
         schema = _widen(arrays, holds, positive, facts)
     else:
         numbers, is_ours = arrays[holds]
-        schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+        schema = check_schema(holds, numbers.dtype, numbers.shape, facts)
         if schema.is_turned(holds):
             arrays[holds] = numbers.transpose(0, 2, 1), is_ours
         schema = replace(schema, positive=find_positive(positive, schema.class_names, schema.num_classes, ""))
@@ -308,7 +307,7 @@ def compare_arrays(predicted: Any, labels: Any) -> Array:
 def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, positive: str, facts: dict[str, Any]) -> Schema:
     """Put both classes in the place of one column, and the positions of the classes in that of labels."""
     numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
-    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), **facts)
+    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), facts)
     values = LabelValues()
     values.add_array(labels)
     decoder = read_two_classes(values, positive, schema.class_names, "", schema.ignore_index, "")

@@ -15,15 +15,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, as_text, check_characters, check_width
 from calibrant._npy import ArrayHeader, read_header, read_into
-from calibrant.predictions.class_columns import two_columns
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import Schema, as_text, check_characters, check_width
+from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store, first_dtypes
-from calibrant.predictions.values import Location, shape_hint
+from calibrant.predictions.values import Location, shape_hint, two_columns
 
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 MOST_ARRAYS = 10_000

@@ -28,11 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from calibrant._arrays import Array
+from calibrant._arrays import WHOLE, Array, is_whole
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions import files
-from calibrant.predictions.class_columns import are_unsigned, codes_of_columns
+from calibrant.predictions.column_names import are_unsigned, codes_of_columns
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import BROKEN, DataFile, Reader, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.formats.tables import (
@@ -44,8 +44,8 @@ from calibrant.predictions.formats.tables import (
     is_gzip,
     name_labels,
 )
-from calibrant.predictions.labels import LabelDecoder, LabelValues, number_of
-from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, WHOLE, Schema, is_whole
+from calibrant.predictions.labels import LabelDecoder, LabelValues
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from calibrant._arrays import check_characters
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
@@ -33,7 +34,7 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
+from calibrant.predictions.schema import DATA, GROUP, SINGLE
 from calibrant.predictions.stores import Store
 
 CHECKSUMS = "checksums"

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, check_texts, check_width
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
@@ -32,7 +32,6 @@ from calibrant.predictions.formats.arrays import (
     column_blocks,
     open_arrays,
 )
-from calibrant.predictions.schema import check_texts, check_width
 from calibrant.predictions.stores import Store
 
 TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"} | {

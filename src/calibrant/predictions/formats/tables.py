@@ -15,15 +15,14 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array, map_levels
+from calibrant._arrays import Array, check_texts, check_width, map_levels
 from calibrant._validation import shorten
-from calibrant.predictions.class_columns import two_columns
 from calibrant.predictions.columns import ColumnMap, check_options, match_columns
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
+from calibrant.predictions.schema import UNITS, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
-from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
+from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value, two_columns
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
