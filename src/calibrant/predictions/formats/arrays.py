@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from calibrant._arrays import Array, as_text, check_characters, check_width
-from calibrant._npy import ArrayHeader, read_header, read_into
+from calibrant._files import ArrayHeader, read_header, read_into
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
@@ -88,33 +88,20 @@ class InflatingStream(ByteStream):
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array whose bytes lie in a file, as they are or deflated.
-
-    Attributes:
-        file: the file.
-        start: where its bytes start, or those that its checksum is of.
-        skip: how many bytes come before those of the array.
-        dtype: its type.
-        shape: its shape, known to fit the file.
-        fortran: whether it lies column by column.
-        crc: the CRC-32 of all bytes from ``start`` to the end of the array, if it is known.
-        deflated: the number of compressed bytes, None if they are as they are.
-        mismatch: what a wrong checksum means.
-        stored_dtype: the type of the bytes where that is not ``dtype``.
-        convert: makes ``dtype`` of a block of ``stored_dtype``; takes the start of its errors, too.
-    """
+    """An array whose bytes lie in a file, as they are or deflated."""
 
     file: DataFile
-    start: int
-    skip: int
+    start: int  # of its bytes, or of those that its checksum is of
+    skip: int  # the number of bytes before those of the array
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran: bool = False
-    crc: int | None = None
-    deflated: int | None = None
-    mismatch: str = "the file is damaged"
-    stored_dtype: np.dtype[Any] | None = None
-    convert: Callable[[Array, str], Array] | None = None  # of a module, so that it can be pickled
+    shape: tuple[int, ...]  # known to fit the file
+    fortran: bool = False  # whether it lies column by column
+    crc: int | None = None  # the CRC-32 of all bytes from the start to the end of the array, if it is known
+    deflated: int | None = None  # the number of compressed bytes, None if they are as they are
+    mismatch: str = "the file is damaged"  # what a wrong checksum means
+    stored_dtype: np.dtype[Any] | None = None  # of the bytes, where it is another
+    #: Makes ``dtype`` of a block of ``stored_dtype``, given how errors start; of a module, so that it can be pickled.
+    convert: Callable[[Array, str], Array] | None = None
 
     @property
     def path(self) -> str:
@@ -331,23 +318,14 @@ def as_bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def write_array(file: Any, array: Array) -> None:
-    """Write an array in the ``.npy`` format."""
-    _write_header(file, array.dtype, array.shape)
-    file.write(as_bytes(array))
-
-
 def write_column(file: Any, store: Store, name: str) -> None:
     """Write a column in the ``.npy`` format, block by block."""
     dtype, blocks = column_blocks(store, name)
-    _write_header(file, dtype, (len(store), *store.schema.stored_shape_of(name)))
-    for block in blocks:
-        file.write(as_bytes(block))
-
-
-def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    shape = (len(store), *store.schema.stored_shape_of(name))
     fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, fields)
+    for block in blocks:
+        file.write(as_bytes(block))
 
 
 def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Array]]:

@@ -31,7 +31,6 @@ from calibrant.predictions.formats.arrays import (
     open_arrays,
     parse_header,
     read_facts,
-    write_array,
     write_column,
 )
 from calibrant.predictions.schema import DATA, GROUP, SINGLE
@@ -119,14 +118,14 @@ def save(store: Store, path: Path) -> None:
             with aside.open("wb") as handle:
                 file = _SummedFile(handle)
                 if name in facts:
-                    write_array(file, np.array(facts[name]))
+                    np.lib.format.write_array(file, np.array(facts[name]))
                 else:
                     write_column(file, store, name)
             lines.append(f"{file.crc:08x} {name}")
             sync(aside)
         aside = asides.enter_context(written_aside(path.with_name(f"{start}{CHECKSUMS}.npy")))
         with aside.open("wb") as handle:
-            write_array(handle, np.array(lines))
+            np.save(handle, np.array(lines))
         with _lock(path.parent):
             asides.close()
 
