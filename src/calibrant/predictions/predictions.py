@@ -191,10 +191,8 @@ class Predictions:
                 raise ValueError("from_confidence takes correct, or predicted and labels, which are compared")
             correct = compare_arrays(predicted, labels)
         data = {"confidence": confidence, "correct": correct}
-        columns = {
-            name: values for name, values in (("predicted", predicted), ("actual", labels)) if values is not None
-        }
-        return cls._of(store_arrays(data, columns, ids=ids, groups=groups, objectness=objectness, split=split))
+        classes = {"predicted": predicted, "actual": labels}
+        return cls._of(store_arrays(data, classes, ids=ids, groups=groups, objectness=objectness, split=split))
 
     @classmethod
     def open(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,10 @@ SOFT_LABEL = (
     "shares of several classes are not supported; give the class that happened, one whole number or name per sample"
 )
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
+GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
 FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
 MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
-FIRST = 1 << 12  # numbers that are checked first
-GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
+FIRST = 1 << 12  # numbers whose decimal places are counted first
 
 
 def count_row(row: int) -> str:
@@ -85,7 +86,9 @@ def check_column(
     if name in ("labels", "ids", "predicted", "actual") or name.startswith(GROUP):
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
-        array = _check_floats(title, array, shape, location)
+        if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise _shape_error(title, "floating point", array, shape, location)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         check_numbers(name, title, array, location)
         if name == "probabilities":
             _check_sums(array, location)
@@ -95,15 +98,11 @@ def check_column(
     if name == "correct":
         return _check_correct(title, array, shape, location)
     if name in ("predicted", "actual") and array.dtype.kind in "fU" and array.shape == shape:
-        return _class_texts(array)
+        # Classes as text without spaces around it; numbers as they are usually written.
+        return map_levels(array, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
     if array.dtype.kind == "b" and name != "ids":
         array = array.astype(np.int64)
     return _check_whole_or_text(title, array, shape, location)
-
-
-def _class_texts(values: Array) -> Array:
-    """Classes as text without spaces around it; numbers as they are usually written."""
-    return map_levels(values, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
 
 
 def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
@@ -142,12 +141,6 @@ def whole_labels(title: str, labels: Array, location: Location) -> Array:
     return labels.astype(np.int64)
 
 
-def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
-    if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise _shape_error(title, "floating point", array, shape, location)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
 def check_numbers(name: str, title: str, array: Array, location: Location) -> None:
     """Logits must be finite, all else must lie in 0..1; the second axis, if there is one, counts the classes."""
     if name == "logits":
@@ -163,9 +156,8 @@ def _check_finite(title: str, array: Array, location: Location) -> None:
         else:
             finite = bool(np.isfinite(block).all())
         if not finite:
-            raise value_error(
-                f"{title} must be finite", block, ~np.isfinite(block), location, start=start, classes=True
-            )
+            text = f"{title} must be finite"
+            raise value_error(text, block, ~np.isfinite(block), location, start=start, classes=True)
 
 
 def _check_share(name: str, title: str, array: Array, location: Location) -> None:
@@ -327,23 +319,22 @@ def _check_whole_or_text(title: str, array: Array, shape: tuple[int, ...], locat
     return array.astype(np.int64, copy=False)
 
 
+@dataclass(eq=False)
 class Digits:
-    """The rounding of probabilities ``[N, C, ...]``, collected in a pass over them.
+    """The rounding of probabilities ``[N, C, ...]``, and what replaces a zero in a logarithm.
 
-    Attributes:
-        classes: C.
-        values: the number of probabilities.
-        zeros: the number of exact zeros.
-        ones: the number of exact ones.
-        least: the smallest probability above 0.
-        places: decimal places that represent every probability, 0 if all are 0 or 1; None if `MOST_PLACES` do not
-            suffice.
+    Probabilities in files are often rounded, and forests give exact zeros. A zero only means a probability below what
+    the file can represent: half of its last decimal place or, if nothing was rounded, the smallest probability above 0
+    in the file, at most one in twice the number of samples. The classes of a sample other than the predicted one share
+    that bound, so that zeros never add more to a row than the file could have hidden in one number.
     """
 
-    def __init__(self, classes: int) -> None:
-        self.classes, self.values, self.zeros, self.ones = classes, 0, 0, 0
-        self.least = 1.0
-        self.places: int | None = 0
+    classes: int
+    values: int = 0  # the number of probabilities
+    zeros: int = 0  # of them exactly 0
+    ones: int = 0  # of them exactly 1
+    least: float = 1.0  # the smallest probability above 0
+    places: int | None = 0  # that represent every probability, 0 if all are 0 or 1; None beyond `MOST_PLACES`
 
     def add(self, probabilities: Array) -> None:
         """Count further probabilities."""

@@ -6,9 +6,8 @@ spreadsheets write them in some countries.
 Files are written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers are read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
 a pass over the file when it is first needed. The first block decides the type of labels, unless the class names leave
-it open: then all labels decide, in the same pass.
-
-Python's reader reads the header line, and finds the line behind an error of Arrow's as an editor counts it.
+it open: then all labels decide, in the same pass. Python's reader reads the header line, and finds the line behind an
+error of Arrow's as an editor counts it.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class CsvReader(Reader):
         self.header = [name.strip() for name in header]
         self.raw = dict(zip(self.header, header, strict=True))
         self.types: dict[str, Any] = {}
-        self.decoder = LabelDecoder()
         self.labels: LabelValues | None = None  # the different ones, once collected
 
     def rows(self) -> int:
@@ -148,19 +146,15 @@ class CsvReader(Reader):
 
     def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         raw = {self.raw[column]: kind for column, kind in types.items()}
-        point = self.dialect.decimal_point
-        options = {
-            "read_options": pacsv.ReadOptions(block_size=self.block),
-            "parse_options": pacsv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
-            "convert_options": pacsv.ConvertOptions(
-                column_types=raw, include_columns=list(raw), null_values=[], decimal_point=point
-            ),
-        }
+        delimiter, point = self.dialect
+        read = pacsv.ReadOptions(block_size=self.block)
+        parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        convert = pacsv.ConvertOptions(column_types=raw, include_columns=list(raw), null_values=[], decimal_point=point)
         with file_errors(self.path), self.file.opened() as handle:
             try:
                 with (
                     pa.input_stream(self.file.native_path(handle), "gzip" if is_gzip(self.path) else None) as stream,
-                    pacsv.open_csv(stream, **options) as reader,
+                    pacsv.open_csv(stream, read, parse, convert) as reader,
                 ):
                     rows = 0
                     for batch in reader:
@@ -181,11 +175,11 @@ class CsvReader(Reader):
             return ValueError(f"{self.path}: {NOT_UTF8}")
         try:
             for line, row in _read_lines(self.file, self.dialect):
-                if len(row) != len(self.header):
-                    at_end = len(row) == len(self.header) + 1 and not row[-1]
+                fields, expected = len(row), len(self.header)
+                if fields != expected:
+                    at_end = fields == expected + 1 and not row[-1]
                     hint = f" (does every line end in {self.dialect.delimiter!r}?)" if at_end else ""
-                    expected = f"line {line} has {len(row)} fields, expected {len(self.header)}"
-                    return ValueError(f"{self.path}: {expected}{hint}")
+                    return ValueError(f"{self.path}: line {line} has {fields} fields, expected {expected}{hint}")
                 for column, kind in types.items():
                     if not self._fits(row[index[column]], kind):
                         return _field_error(column, kind, row[index[column]], f" in line {line}", self.file)
@@ -203,9 +197,7 @@ class CsvReader(Reader):
             return text.lower() in ("0", "1", "true", "false")
         if kind == pa.int64():
             return is_whole(text) is not None
-        if self.dialect.decimal_point == ",":
-            text = text.replace(",", ".")
-        return kind == pa.string() or _is_number(text) is not None
+        return kind == pa.string() or _is_number(text.replace(self.dialect.decimal_point, ".")) is not None
 
     def _survey(self, *, labels: bool = False) -> None:
         """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
@@ -301,8 +293,8 @@ def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], D
         delimiter = _delimiter(decoded, path)
         header = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
     except csv.Error:
-        limit = f"{csv.field_size_limit():,} characters"
-        raise ValueError(f"{path}: a name in the header line has more than {limit}") from None
+        limit = csv.field_size_limit()
+        raise ValueError(f"{path}: a name in the header line has more than {limit:,} characters") from None
     if len(start) == MOST_HEADER and text.tell() >= len(text.getvalue()):
         raise ValueError(f"{path}: the header line does not end within {MOST_HEADER:,} bytes")
     return header, Dialect(delimiter, _decimal_point(decoded, delimiter)), text.tell()
@@ -390,7 +382,7 @@ def save(store: Store, path: Path) -> None:
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
-            arrays = [_to_arrow(columns[name], kind) for name, kind in types.items()]
+            arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
             writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
 
 
@@ -406,7 +398,3 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
             order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
             raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")
     return [f"{schema.holds}.{name}" for name in schema.class_names]
-
-
-def _to_arrow(array: Array, kind: Any) -> Any:
-    return pa.array(np.ascontiguousarray(array), kind) if array.dtype.kind == "U" else pa.array(array).cast(kind)
