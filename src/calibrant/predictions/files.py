@@ -19,14 +19,14 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from calibrant._arrays import Array
 from calibrant._files import open_regular
-from calibrant.predictions.columns import ColumnMap, check_options
+from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
 from calibrant.predictions.schema import DATA, Schema, find_positive
 from calibrant.predictions.stores import FileStore
@@ -257,6 +257,8 @@ class Reader:
     ``count`` is the number of samples, None if that takes a pass over the file.
     """
 
+    has_text_labels = False
+
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None):
         self.path, self.columns, self.schema, self.count = path, columns, schema, count
         self.names, self.naming = tuple(columns.columns), columns.naming
@@ -286,10 +288,7 @@ class Reader:
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: text, or numbers that may be names."""
         unclear = self.columns.one_column or (self.naming.codes is not None and not self.naming.certain)
-        return "labels" in self.names and (unclear or self._has_text_labels())
-
-    def _has_text_labels(self) -> bool:
-        raise NotImplementedError
+        return "labels" in self.names and (unclear or self.has_text_labels)
 
     def label_values(self) -> LabelValues:
         """The different labels."""
@@ -317,16 +316,8 @@ def _format(suffix: str) -> Any:
     return importlib.import_module(f"calibrant.predictions.formats.{suffix[1:]}")
 
 
-def open_files(
-    path: Any,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    groups: Sequence[str] | None,
-    facts: dict[str, Any],
-    *,
-    unlabelled: bool,
-) -> FileStore:
+def open_files(path: Any, options: OpenOptions) -> FileStore:
     """Open the files that a path means; see `Predictions.open`."""
-    options = check_options(columns, groups, facts, unlabelled=unlabelled)
     data = [str(options.columns[name]) for name in DATA if name in options.columns]
     readers: list[Reader] = []
     for file in find_files(path, data or DATA):

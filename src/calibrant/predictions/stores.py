@@ -213,7 +213,7 @@ def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
     return {name: array[inverse] for name, array in _join(pieces).items()}
 
 
-def check_rows(index: Any, count: int) -> slice | Array:
+def as_rows(index: Any, count: int) -> slice | Array:
     """A slice, or the numbers of rows in 0..count - 1, from a slice, row numbers or a bool mask; at least one."""
     if isinstance(index, slice):
         if not range(*index.indices(count)):

@@ -178,6 +178,7 @@ class ArrayReader(Reader):
     def __init__(self, path: str, arrays: dict[str, list[StoredArray]], columns: ColumnMap, schema: Schema):
         super().__init__(path, columns, schema, arrays[schema.holds][0].shape[0])
         self.arrays = arrays
+        self.has_text_labels = "labels" in arrays and arrays["labels"][0].dtype.kind == "U"
         for name, (array, *_) in arrays.items():
             expected = (self.rows(), *schema.stored_shape_of(name))
             if array.shape != expected and not (columns.one_column and name == schema.holds):
@@ -228,9 +229,6 @@ class ArrayReader(Reader):
             return self.decoder.decode(title, as_text(location.prefix + title, values), schema.ignore_index, location)
         predicted, labels = (as_text(f"{location.prefix}labels", part) for part in parts)
         return compare(predicted, labels, location)
-
-    def _has_text_labels(self) -> bool:
-        return self.arrays["labels"][0].dtype.kind == "U"
 
     def label_values(self) -> LabelValues:
         """The different labels, in a pass over them."""

@@ -6,9 +6,8 @@ Frames of pandas, polars and other libraries that narwhals supports are read her
 from __future__ import annotations
 
 import contextlib
-import gzip
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from calibrant._arrays import Array, check_texts, check_width, map_levels
 from calibrant._validation import shorten
-from calibrant.predictions.columns import ColumnMap, check_options, match_columns
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.schema import UNITS, Schema
@@ -35,7 +34,8 @@ class TableReader(Reader):
 
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None, arrow_schema: Any):
         super().__init__(path, columns, schema, count)
-        self.text = "labels" in self.names and is_text(arrow_schema.field(columns.sources("labels")[0]).type)
+        if "labels" in self.names:
+            self.has_text_labels = is_text(arrow_schema.field(columns.sources("labels")[0]).type)
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
         raise NotImplementedError
@@ -54,9 +54,6 @@ class TableReader(Reader):
                 row += batch.num_rows
             if self.count not in (None, row):
                 raise ValueError(f"{self.path}: the footer promises {self.count} rows, the file holds {row}")
-
-    def _has_text_labels(self) -> bool:
-        return self.text
 
     def label_values(self) -> LabelValues:
         """The different labels, in a pass over them."""
@@ -85,16 +82,8 @@ class FrameReader(TableReader):
         yield from self.table.select(columns).to_batches(max_chunksize=rows)
 
 
-def from_frame(
-    frame: Any,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    groups: Sequence[str] | None,
-    facts: dict[str, Any],
-    *,
-    unlabelled: bool,
-) -> MemoryStore:
+def from_frame(frame: Any, options: OpenOptions) -> MemoryStore:
     """The predictions of a frame, in memory; see `Predictions.from_frame`."""
-    options = check_options(columns, groups, facts, unlabelled=unlabelled)
     table = _as_table(frame)
     with file_errors(FRAME):
         matched = match_columns(table.schema.names, options, FRAME, table=True)
@@ -325,7 +314,11 @@ def is_gzip(path: str | Path) -> bool:
 
 def decompress(handle: IO[bytes], path: str | Path) -> Any:
     """A stream of what a file holds, compressed or not."""
-    return gzip.GzipFile(fileobj=handle) if is_gzip(path) else handle
+    if not is_gzip(path):
+        return handle
+    import gzip  # here, because few files are compressed
+
+    return gzip.GzipFile(fileobj=handle)
 
 
 def arrow_types(store: Store) -> dict[str, Any]:
