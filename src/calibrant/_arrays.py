@@ -12,6 +12,7 @@ import functools
 import importlib
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,13 @@ ArrayLike: TypeAlias = Any
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 
 CHUNK = 1 << 20  # numbers: small enough for the cache, large enough to hide the calls
+
+#: What whole numbers of 64 bits look like in text, for Arrow's expressions and for Python's.
+WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
+is_whole = re.compile(WHOLE.removesuffix("$") + r"\Z").match
+TEXT_BYTES = 1 << 28  # that a column of text may take, in which every value is as wide as the widest,
+TEXT_WIDTH = 64  # unless the widest has no more characters than this
+_BLOCK = 1 << 20
 
 
 def as_numpy(name: str, values: Any) -> tuple[Array, bool]:
@@ -138,6 +146,62 @@ def map_levels(values: Array, convert: Callable[[Any], Any], dtype: type) -> Arr
     """An array of the same shape in which every value is converted, each different one only once."""
     levels, codes = np.unique(values, return_inverse=True)
     return np.array([convert(level) for level in levels.tolist()], dtype)[codes].reshape(values.shape)
+
+
+def as_text(name: str, array: Array) -> Array:
+    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text.
+
+    Other arrays stay as they are.
+    """
+    if array.dtype.kind not in "UTO":
+        return array
+    if array.dtype.kind == "O" and not all(isinstance(value, str) for value in array.flat):
+        odd = next(value for value in array.flat if not isinstance(value, str))
+        raise ValueError(f"{name} must be text or whole numbers, got an object array with {type(odd).__name__}")
+    if array.dtype.kind in "OT":
+        check_width(name, array.size, max(map(len, array.flat), default=1))
+        array = array.astype(np.str_)
+    check_characters(name, array)
+    return array
+
+
+def check_characters(name: str, array: Array) -> None:
+    """Refuse fixed-width text with code points that are no characters: Python fails on them, or cannot write them."""
+    flat = array.reshape(-1)
+    rows = max(1, _BLOCK // max(1, array.itemsize))
+    for start in range(0, len(flat), rows):
+        block = np.ascontiguousarray(flat[start : start + rows])
+        points = block.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if len(points) and points.max() > 0xD7FF:
+            odd = points[(points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))]
+            if len(odd):
+                raise ValueError(f"{name} must be text, got a character that does not exist, {int(odd[0]):#x}")
+
+
+def check_texts(name: str, texts: Iterable[str]) -> None:
+    """Refuse texts that NumPy or UTF-8 cannot store: with characters that do not exist, or with null characters."""
+    for text in texts:
+        if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+            raise ValueError(f"{name} must be text, got {text[:60]!r} with a character that cannot be kept")
+
+
+def check_width(name: str, rows: int, width: int) -> None:
+    """Refuse a column of text whose longest value would make all others too wide."""
+    size = 4 * rows * width
+    if width > TEXT_WIDTH and size > TEXT_BYTES:
+        raise ValueError(
+            f"{name} must be short text, got a value of {width:,} characters among {rows:,}: "
+            f"{size:,} bytes in memory, at most {TEXT_BYTES:,} are allowed"
+        )
+
+
+def as_numbers(texts: Array) -> Array | None:
+    """Whole numbers that are written as text, or None if a text is something else."""
+    levels, codes = np.unique(texts, return_inverse=True)
+    if not all(map(is_whole, levels.tolist())):
+        return None
+    numbers: Array = np.array([int(level) for level in levels.tolist()], np.int64)[codes].reshape(texts.shape)
+    return numbers
 
 
 def threads() -> int:

@@ -2,6 +2,9 @@
 
 Devices, pipes and addresses of remote storage are refused, for reading and for writing. What a killed process leaves
 behind is recognised by its name, and by a lock that ends with the process that holds it.
+
+Input is not trusted. JSON and TOML have bounded nesting. The header of a ``.npy`` array is matched, not evaluated, no
+type is made of what it names unless that is a number, a text or a date, and the caller checks sizes before allocation.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: How the name of a file starts while it is being written; no other files are called that.
 PART = ".calibrant-part."
@@ -30,13 +36,16 @@ DEEPEST = 64
 _TOML_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
 _TOML_DEEP_KEY = re.compile(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}")
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFDIR: "a folder",
-}
+MAGIC = b"\x93NUMPY"
+LONGEST_HEADER = 10_000  # bytes: NumPy's own limit
+CHUNK = 1 << 18  # bytes that are read at a time
+_DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:['"]([^'"]*)['"]|(.{1,40}))""")
+_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}L?\s*,)*(?:\s*[0-9]{1,19}L?\s*)?)\)""")
+_TYPE = re.compile(r"[<>=|]?(?:([biufUSc])[1-9][0-9]{0,5}|([mM])8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
+
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+_KINDS |= dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
 
 # Folders that were searched by this process, each with the leftovers of killed writes by the file they were meant for.
 _searched: dict[str, dict[str, list[str]]] = {}
@@ -93,24 +102,16 @@ def sync(path: Path) -> None:
 
 
 def check_output(path: str | Path, *, folder: bool = False) -> None:
-    """Refuse to write to remote storage, devices and pipes, or to a folder where a file is meant.
-
-    Args:
-        path: where a file, or a folder of files, is to be written.
-        folder: whether it is a folder.
-    """
+    """Refuse remote storage, devices and pipes, and a folder where a file is meant or (``folder``) the reverse."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")
     try:
-        mode = os.stat(path).st_mode
+        mode = os.stat(str(path)).st_mode
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    if folder and not stat.S_ISDIR(mode):
-        raise ValueError(f"{path}: expected a folder to write to, got {kind_of(mode)}")
-    if not folder and not stat.S_ISREG(mode):
-        raise ValueError(f"{path}: expected a file to write to, got {kind_of(mode)}")
+    expected, is_expected = ("a folder", stat.S_ISDIR) if folder else ("a file", stat.S_ISREG)
+    if not is_expected(mode):
+        raise ValueError(f"{path}: expected {expected} to write to, got {kind_of(mode)}")
 
 
 def kind_of(mode: int) -> str:
@@ -205,13 +206,7 @@ def read_regular(path: str | Path, limit: int) -> bytes:
 
 
 def read_json(path: str | Path, limit: int, expected: str) -> Any:
-    """The value in a JSON file; whatever is wrong with it is a ValueError that starts with the path.
-
-    Args:
-        path: the file.
-        limit: bytes that it may have.
-        expected: what the file should be, ``"a policy"`` for example, for errors.
-    """
+    """The value in a JSON file, which errors call ``expected``, "a policy"; all of them start with the path."""
     try:
         return parse_json(read_regular(path, limit), expected)
     except FileNotFoundError:
@@ -300,6 +295,86 @@ def _finite_float(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is too large a number")
     return value
+
+
+class ArrayHeader(NamedTuple):
+    """What the header of a ``.npy`` array says."""
+
+    code: str  # the type as NumPy spells it, "<f4", or the beginning of whatever is there
+    shape: tuple[int, ...]
+    fortran: bool  # whether the array lies column by column
+    size: int  # the number of bytes before those of the array
+
+    @property
+    def kind(self) -> str:
+        """The kind of the type as `numpy.dtype.kind` has it; ``"V"`` if it is no number, text or date."""
+        match = _TYPE.fullmatch(self.code)
+        return "V" if match is None else match[1] or match[2]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type; an error if it is no number, text or date."""
+        import numpy as np  # here, because most users of files need no arrays
+
+        if self.kind == "V":
+            from calibrant._validation import shorten
+
+            hint = " (objects: save text as labels.astype(str), numbers as .astype(float))" if "O" in self.code else ""
+            expected = "arrays of numbers or text are read and nothing is unpickled"
+            raise ValueError(f"{expected}, got {shorten(self.code)!r}{hint}")
+        try:
+            return np.dtype(self.code)
+        except TypeError:
+            reason = f"a type that NumPy does not have, {self.code!r}"
+            raise ValueError(f"the header of the .npy array names {reason}") from None
+
+    @property
+    def data_size(self) -> int:
+        """How many bytes the array has by its type and shape."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: Any) -> ArrayHeader:
+    """Read the header of a ``.npy`` array from where a file stands."""
+    magic = file.read(8)
+    if magic[:6] != MAGIC or len(magic) < 8:
+        raise ValueError("not a .npy array")
+    if magic[6] not in (1, 2, 3):
+        raise ValueError(f"not a .npy array of version 1, 2 or 3, got version {magic[6]}.{magic[7]}")
+    width = 2 if magic[6] == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"the header of a .npy array is at most {LONGEST_HEADER} bytes, got {length}")
+    header = file.read(length)
+    if len(header) < length:
+        raise ValueError("the header of the .npy array is cut off")
+    text = header.decode("latin-1").strip()
+    descr, order, lengths = (pattern.search(text) for pattern in (_DESCR, _ORDER, _SHAPE))
+    if descr is None or order is None or not text.startswith("{") or not text.endswith("}"):
+        raise ValueError("the header of the .npy array is damaged")
+    if lengths is None:
+        raise ValueError("the header of the .npy array has no shape of whole numbers")
+    shape = tuple(int(part.strip().rstrip("L")) for part in lengths[1].split(",") if part.strip())
+    code = descr[2] if descr[1] is None else descr[1]
+    return ArrayHeader(code, shape, order[1] == "True", 8 + width + length)
+
+
+def read_values(file: Any, header: ArrayHeader) -> np.ndarray[Any, np.dtype[Any]]:
+    """Read the array from where a file stands after its header, whose size the caller has checked."""
+    import numpy as np
+
+    values = np.empty(math.prod(header.shape), header.dtype)
+    read_into(file, values.view(np.uint8).data)
+    return values.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def read_into(file: Any, space: memoryview) -> None:
+    """Fill a buffer from where a file stands."""
+    while space:
+        count = file.readinto(space[:CHUNK])
+        if not count:
+            raise ValueError("the file ends before its array does")
+        space = space[count:]
 
 
 def json_value(value: Any) -> Any:

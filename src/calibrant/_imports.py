@@ -18,12 +18,9 @@ class MissingExtraError(ImportError, ValueError):
 
 
 def need(feature: str, extra: str, *packages: str) -> None:
-    """Raise `MissingExtraError` unless the packages are installed; none of them is imported.
+    """Raise `MissingExtraError` unless packages are installed, given by the names they are imported by.
 
-    Args:
-        feature: the part of Calibrant that needs them, the subject of the message.
-        extra: the extra of pyproject.toml that has them.
-        packages: the names they are imported by.
+    None of them is imported. The message says that the ``feature`` needs them, and that the ``extra`` installs them.
     """
     titles = [_TITLES.get(package, package) for package in packages if not _is_installed(package)]
     if titles:

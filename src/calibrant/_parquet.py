@@ -19,19 +19,12 @@ _BOOLEANS, _BYTE, _NUMBERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3,
 
 
 class Chunk(NamedTuple):
-    """A column in one row group.
+    """A column in one row group."""
 
-    Attributes:
-        path: its name; of a column of lists ``("x", "list", "element")``.
-        values: how many, missing ones included.
-        unpacked: bytes of its pages once they are decompressed.
-        packed: bytes in the file.
-    """
-
-    path: tuple[str, ...]
-    values: int
-    unpacked: int
-    packed: int
+    path: tuple[str, ...]  # its name; of a column of lists ("x", "list", "element")
+    values: int  # how many, missing ones included
+    unpacked: int  # bytes of its pages once they are decompressed
+    packed: int  # bytes in the file
 
 
 def column_chunks(file: IO[bytes]) -> list[Chunk]:

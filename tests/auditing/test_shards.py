@@ -140,7 +140,7 @@ def test_sizes_are_those_of_the_headers(suffix, tmp_path, monkeypatch):
     Predictions.from_logits(logits[:3], np.arange(3)).save(paths[1])
     Predictions.from_logits(image, image[:, 0].astype(int), kind="segmentation", ignore_index=255).save(paths[2])
     pieces = shards_module.pieces_of(Predictions.open(paths[:2])._store)
-    monkeypatch.setattr("calibrant.predictions.files.FileStore.blocks", None)
+    monkeypatch.setattr("calibrant.predictions.stores.FileStore.blocks", None)
     assert shards_module._sizes_in_headers(pieces) == [(5, 5), (3, 3)]
     assert shards_module._offsets([(5, 5), (3, 3)]) == [Offsets(0, 0, 8), Offsets(5, 5, 8)]
     assert shards_module._sizes_in_headers(shards_module.pieces_of(Predictions.open(paths[2])._store)) is None

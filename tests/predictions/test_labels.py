@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.labels import codes_of, number_of
+from calibrant.predictions.schema import codes_of, number_of
 from tests.helpers.predictions import CLASSES, FORMATS, Q, refusal_of, write_table
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2]])

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.predictions.paths import Remote, is_remote
+from calibrant.predictions.files import Remote, is_remote
 from tests.helpers.object_store import serving
 
 SIZES = (40, 7, 23)

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Predictions
-from calibrant.predictions import schema
+from calibrant import Predictions, _arrays
 from tests.helpers.predictions import refusal
 
 
@@ -51,7 +50,7 @@ def test_one_long_text_does_not_blow_up_all_others(suffix, monkeypatch, tmp_path
     columns = {"confidence": np.full(1001, 0.5), "correct": np.ones(1001, bool), "ids": ids}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
     pq.write_table(pa.table(columns).slice(1000), tmp_path / "c.parquet")
-    monkeypatch.setattr(schema, "TEXT_BYTES", 400 * 1001)
+    monkeypatch.setattr(_arrays, "TEXT_BYTES", 400 * 1001)
     parts = Predictions.open([tmp_path / "b.parquet", tmp_path / "c.parquet"])
     assert sum(len(batch) for batch in parts.batches(500)) == 1002
     with pytest.raises(ValueError, match=r"b\.parquet: ids must be short text"):

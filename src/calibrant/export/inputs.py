@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array, as_numpy
-from calibrant._files import read_regular
-from calibrant._npy import MAGIC, read_header, read_values
+from calibrant._files import MAGIC, read_header, read_regular, read_values
 from calibrant.export.graph import GROUP
 from calibrant.export.logits_tensor import (
     INPUT,

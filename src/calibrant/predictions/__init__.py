@@ -2,25 +2,19 @@
 
 =================  =====================================================================================================
 `predictions`      the type, `Predictions`
-`memory`           columns that are arrays in memory
-`files`            columns that are read from files; `formats` has one module per format
-`paths`            the files that a path means, on this machine or elsewhere, and whether they have changed
-`columns`          which columns of a file are used; `column_hints` has the errors where that is unclear
-`class_columns`    data that are one column per class, or one column for two classes
+`stores`           columns in memory, and columns that are read from files
+`files`            the files that a path means, and how they are opened; `formats` has one module per format
+`columns`          which columns of a file are used; `column_names` has what their names mean
 `labels`           which class a label means
 `schema`           facts that are known before any value is read
-`values`           checks of the values
-`digits`           the number of decimal places of probabilities
+`values`           checks of the values, and the number of decimal places of probabilities
 =================  =====================================================================================================
 """
 
-from calibrant.predictions.class_columns import widen
-from calibrant.predictions.digits import FLOOR, Digits, log_probabilities
-from calibrant.predictions.files import FileStore, format_of
-from calibrant.predictions.labels import customary_positive
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import Remote, is_remote
+from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.predictions import Predictions, check_group, replace_data
-from calibrant.predictions.schema import IGNORED, UNITS, class_name, is_one_column
+from calibrant.predictions.schema import IGNORED, UNITS, class_name, customary_positive, is_one_column
+from calibrant.predictions.stores import BATCH, FileStore
+from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 
 __all__ = ["Predictions"]

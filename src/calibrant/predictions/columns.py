@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import glob
 import re
 import shlex
@@ -14,9 +15,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import did_you_mean, listing, shorten
-from calibrant.predictions.class_columns import per_class, take_listed_columns, take_matching_columns, take_own_columns
-from calibrant.predictions.column_hints import ColumnErrors, column_options
-from calibrant.predictions.labels import Names, Naming, as_name, codes_of, customary_positive, name_array
+from calibrant.predictions.column_names import (
+    ColumnErrors,
+    column_options,
+    per_class,
+    take_listed_columns,
+    take_matching_columns,
+    take_own_columns,
+)
 from calibrant.predictions.schema import (
     ACTUAL,
     DATA,
@@ -24,12 +30,18 @@ from calibrant.predictions.schema import (
     IGNORED,
     PREDICTED,
     SINGLE,
+    Names,
+    Naming,
     Schema,
+    as_name,
     check_class_names,
     check_schema,
     class_name,
+    codes_of,
     customary,
+    customary_positive,
     is_one_column,
+    name_array,
     one_column_kind,
     two_shape,
 )
@@ -118,7 +130,7 @@ class ColumnMap:
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
             facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
-        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, **facts, prefix=f"{path}: ")
+        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, facts, f"{path}: ")
         return replace(self, one_column=one_column), schema
 
 
@@ -127,7 +139,7 @@ def check_options(
     groups: Sequence[str] | None,
     facts: dict[str, Any],
     *,
-    unlabelled: bool = False,
+    unlabelled: bool,
 ) -> OpenOptions:
     """Check what the caller says, before any file is opened."""
     mapped: dict[str, Columns] = {}
@@ -172,16 +184,12 @@ def match_columns(
     return _Matcher(names, options, path, table).match(data)
 
 
-class _Matcher:
+class _Matcher(ColumnErrors):
     """The columns of one file, and what the caller says about them."""
 
-    def __init__(self, names: Sequence[str], options: OpenOptions, path: str, table: bool):
-        self.names, self.options, self.path, self.table = names, options, path, table
-        self.present = set(names)
-
-    @property
-    def _errors(self) -> ColumnErrors:
-        return ColumnErrors(self.names, self.options, self.path, self.table)
+    @functools.cached_property
+    def present(self) -> set[str]:
+        return set(self.names)
 
     def _requested_names(self) -> Names | None:
         """The class names that the caller gives."""
@@ -206,7 +214,7 @@ class _Matcher:
                 label_columns = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
                 if len(label_columns) > 1:
                     raise ValueError(f"{self.path}: holds {listing(label_columns, 3)} as labels, but {SINGLE_LABEL}")
-                raise self._errors.lacking("no labels", name, ("y", "true", "class", "actual"))
+                raise self.lacking("no labels", name, ("y", "true", "class", "actual"))
         columns |= self._groups()
         if not isinstance(sources, str):
             data_columns = set(sources)
@@ -235,7 +243,7 @@ class _Matcher:
             raise ValueError(f"{self.path}: {expected}, got more columns that start with {GROUP}")
         for name, column in groups.items():
             if column not in self.present:
-                raise self._errors.absent(str(column) if name in mapped else name.removeprefix(GROUP), "group")
+                raise self.absent(str(column) if name in mapped else name.removeprefix(GROUP), "group")
         return groups
 
     def _correct(self) -> Columns:
@@ -246,17 +254,17 @@ class _Matcher:
                 return correct
         predicted = self._single(PREDICTED, (PREDICTED,))
         if predicted is None:
-            raise self._errors.no_outcome()
+            raise self.no_outcome()
         labels = self._single("labels", SINGLE["labels"])
         if labels is None:
-            raise self._errors.lacking("predicted, but no labels to compare with", "labels")
+            raise self.lacking("predicted, but no labels to compare with", "labels")
         return predicted, labels
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
         if name in self.options.columns:
             column = str(self.options.columns[name])
             if column not in self.present:
-                raise self._errors.absent(column, name)
+                raise self.absent(column, name)
             return column
         mapped = {str(column) for column in self.options.columns.values()}
         aliases = [alias for alias in aliases if alias in self.present and alias not in mapped]
@@ -285,7 +293,7 @@ class _Matcher:
         if not forms and requested is None and (column := self._one_column()):
             return one_column_kind(column), column, Naming()
         if not forms:
-            raise self._errors.no_data(requested)
+            raise self.no_data(requested)
         if len(forms) > 1:
             (name, form), (_, other_form) = forms[:2]
             raise ValueError(f"{self.path}: holds {form} and {other_form}: choose with {column_options({name: form})}")
@@ -314,7 +322,7 @@ class _Matcher:
         if isinstance(pattern, tuple):
             absent = next((column for column in pattern if column not in self.present), None)
             if absent is not None:
-                raise self._errors.absent(absent, name)
+                raise self.absent(absent, name)
             if not self.table:
                 raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(pattern)} names")
             return take_listed_columns(pattern, name, self._requested_names(), self.path)
@@ -324,7 +332,7 @@ class _Matcher:
             pattern = f"{glob.escape(pattern)}.*"  # the parts of an object
         columns = [column for column in self.names if fnmatch.fnmatchcase(column, pattern)]
         if not self.table or not glob.has_magic(pattern) or not columns:
-            raise self._errors.absent(pattern, name)
+            raise self.absent(pattern, name)
         return take_matching_columns(columns, pattern, name, self._requested_names(), self.path)
 
 

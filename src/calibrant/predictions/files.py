@@ -1,27 +1,254 @@
-"""Predictions in files: columns are found when a file is opened, values are checked as they are read."""
+"""Files of predictions: which files a path means, handles that notice a change, and how a file is opened.
+
+A path is a file, a folder of shards, a pattern or a list, or a URI of Parquet in other storage, as `formats.parquet`
+takes it.
+
+A file must not change while it is read, and it may be replaced between two uses of its path. So the stamp of a file is
+taken from the handle through which its header was read, and every later pass opens a new handle that must have the same
+stamp before the first byte is read and after the last.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import glob
 import importlib
-import math
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
 
 from calibrant._arrays import Array
-from calibrant.predictions.class_columns import read_two_classes
-from calibrant.predictions.columns import ColumnMap, check_options
-from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, find_positive
-from calibrant.predictions.memory import MemoryStore, freeze
-from calibrant.predictions.paths import READ, SUFFIXES, file_errors, find_files, suffix_of
-from calibrant.predictions.schema import DATA, Schema, check_width
-from calibrant.predictions.values import Location, check_column, count_row
+from calibrant._files import open_regular
+from calibrant.predictions.columns import ColumnMap, OpenOptions
+from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
+from calibrant.predictions.schema import DATA, Schema, find_positive
+from calibrant.predictions.stores import FileStore
+from calibrant.predictions.values import count_row
 
-GRAIN = 1 << 18  # numbers to read at once where batches are smaller
+SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
+#: What is read, each with the suffix of its format.
+READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
+READ |= dict.fromkeys((".ndjson", ".jsonl.gz", ".ndjson.gz"), ".jsonl")
+#: What to do with files that are not read.
+_PICKLES = "save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read"
+_JSON = "write one object per line and name it .jsonl; in pandas to_json('x.jsonl', orient='records', lines=True)"
+INSTEAD = (
+    ((".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt"), _PICKLES),
+    ((".xlsx", ".xls", ".ods"), "save the sheet as .csv"),
+    ((".json",), _JSON),
+    ((".txt", ".dat"), "if it has columns, name it .csv, or .tsv if tabs separate them"),
+    ((".feather", ".arrow", ".h5", ".hdf5", ".mat"), "write it as .parquet or .npz"),
+)
+
+#: What reading a damaged or hostile file raises: NumPy, Arrow, JSON and Python itself, zipfile, zlib and csv.
+_ERRORS = (ValueError, OSError, EOFError, LookupError, TypeError, SyntaxError, OverflowError, MemoryError, RuntimeError)
+BROKEN = (*_ERRORS, zipfile.BadZipFile, zlib.error, csv.Error)
+
+RATIO = 100  # predictions are numbers, which compress by a factor of a few
+LEAST = 1 << 28  # bytes that any file may become
+DEFLATE_RATIO = 1032  # the most bytes that one deflated byte can become
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+URI_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is part of a pattern unless it begins options
+
+
+class FileError(ValueError):
+    """A sentence that starts with the file it is about."""
+
+
+@contextlib.contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Turn whatever a file's contents raise into one ValueError that starts with the path, or with that of a part."""
+    try:
+        yield
+    except FileError:
+        raise
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except BROKEN as error:
+        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, ValueError) and reason.startswith(f"{path}: "):
+            raise FileError(reason) from error
+        raise FileError(f"{path}: cannot read predictions: {reason[:300] or type(error).__name__}") from error
+
+
+def check_expansion(name: str, size: int, compressed: int) -> None:
+    """Refuse what becomes far larger than numbers do, ``size`` bytes out of ``compressed``."""
+    if size > max(LEAST, RATIO * compressed):
+        limit = f"at most {RATIO} times as large as its {compressed:,} bytes"
+        raise ValueError(f"{name} must become {limit} when it is decompressed, got at least {size:,} bytes")
+
+
+def check_crc(crc: int, expected: int, path: str, meaning: str = "the file is damaged") -> None:
+    """Refuse bytes that are not those that were written; ``meaning`` is what a wrong checksum says."""
+    if crc != expected:
+        raise FileError(f"{path}: {meaning}: a checksum is {crc:08x}, expected {expected:08x}; get or write it again")
+
+
+class Stamp(NamedTuple):
+    """Identifies one state of a file; None matches anything."""
+
+    size: int
+    modified: int
+    inode: int | None = None
+    changed: int | None = None
+
+    @classmethod
+    def of(cls, handle: IO[bytes]) -> Stamp:
+        """The stamp of the file behind a handle."""
+        status = os.fstat(handle.fileno())
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+    def check(self, other: Stamp, path: str) -> None:
+        """Refuse another state of the file: one in which something that both stamps know differs."""
+        if not all(a == b or None in (a, b) for a, b in zip(self, other, strict=True)):
+            raise FileError(f"{path}: the file has changed since it was opened")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file on this machine, as it was when it was opened first."""
+
+    path: str
+    stamp: Stamp
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """A handle of this file and no other; an error, at the latest in the end, if it changes."""
+        with open_regular(self.path) as handle:
+            self.stamp.check(Stamp.of(handle), self.path)
+            yield handle
+            self.stamp.check(Stamp.of(handle), self.path)
+
+    def native_path(self, handle: IO[bytes]) -> str:
+        """A path for libraries that need one: it leads to the file behind a handle, even if that was replaced."""
+        path = f"/dev/fd/{handle.fileno()}"
+        return path if os.path.exists(path) else self.path  # without /dev/fd only the check in the end protects
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other machines that share the storage may count its inodes differently."""
+        return {"path": self.path, "stamp": Stamp(self.stamp.size, self.stamp.modified)}
+
+
+@contextlib.contextmanager
+def open_first(path: Path) -> Iterator[tuple[DataFile, IO[bytes]]]:
+    """Open a file for the first time: its stamp from now on, and a handle to read its header."""
+    with open_regular(path) as handle:
+        file = DataFile(str(path), Stamp.of(handle))
+        if not file.stamp.size:
+            raise ValueError(f"{path}: the file is empty")
+        yield file, handle
+        file.stamp.check(Stamp.of(handle), file.path)
+
+
+class Remote:
+    """The name of a file in other storage, with the parts that a path has."""
+
+    def __init__(self, uri: str):
+        path = PurePosixPath(URI_OPTIONS.sub("", uri))
+        self.uri, self.name, self.stem = uri, path.name, path.stem
+        self.suffix, self.suffixes = path.suffix, path.suffixes
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def is_remote(path: Any) -> bool:
+    """Whether something names a file by a URI."""
+    return isinstance(path, str) and _URI.match(path) is not None
+
+
+def find_files(path: Any, data: Collection[str]) -> list[Any]:
+    """The files that a path, a URI, a folder, a pattern or a list of them means: paths, or `Remote` files.
+
+    ``data`` are the names that the file of the data may end in, for ``.npy``.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return _expand(path, data)
+    if not isinstance(path, Sequence):
+        raise ValueError(f"path must be a file, a folder, a pattern or a list of them, got {type(path).__name__}")
+    files = [file for entry in path for file in _expand(entry, data)]
+    if not files:
+        raise ValueError("path must name at least one file, got an empty list")
+    name, count = Counter(map(str, files)).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{name}: listed twice")
+    return files
+
+
+def _expand(path: Any, data: Collection[str]) -> list[Any]:
+    with file_errors(str(path)):
+        if is_remote(path):
+            from calibrant.predictions.formats.parquet import expand_uri  # loads pyarrow
+
+            return expand_uri(path, data)
+        if Path(path).is_dir():
+            return find_shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
+        if Path(path).exists() or not glob.has_magic(str(path)):
+            check_suffix(Path(path))
+            return [Path(path)]
+        return find_shards([Path(p) for p in glob.glob(str(path), recursive=True)], path, "the pattern matches", data)
+
+
+def suffix_of(file: Any) -> str:
+    """The suffix that tells the format; of compressed files both."""
+    suffixes = "".join(file.suffixes[-2:]).lower()
+    return suffixes if suffixes.endswith(".gz") else file.suffix.lower()
+
+
+def check_suffix(file: Any) -> None:
+    """Refuse a file of no format that is read."""
+    suffix = suffix_of(file)
+    if suffix not in READ:
+        advice = next((text for suffixes, text in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
+        actual = f"{suffix or file.name!r}{advice and f' ({advice})'}"
+        raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {actual}")
+
+
+def find_shards(files: Sequence[Any], path: str | Path, verb: str, data: Collection[str]) -> list[Any]:
+    """Files of predictions among others, in natural order; hidden ones and Spark's _SUCCESS are no shards."""
+    shards = [file for file in files if suffix_of(file) in READ and not file.name.startswith((".", "_"))]
+    shards = [file for file in shards if file.suffix.lower() != ".npy" or array_name(file, data)]
+    if not shards:
+        raise ValueError(f"{path}: {verb} no predictions, expected files that end in {', '.join(READ)}")
+    suffixes = sorted({suffix_of(file) for file in shards})
+    if len(suffixes) > 1:
+        raise ValueError(f"{path}: {verb} {' and '.join(suffixes)} files: choose with a pattern such as *{suffixes[0]}")
+    if suffixes == [".npy"]:
+        _check_sets(shards, path, data)
+    return sorted(shards, key=_natural_order)
+
+
+def _check_sets(files: list[Path], path: str | Path, data: Collection[str]) -> None:
+    """Refuse two files of data, such as logits and probabilities, in one set of ``.npy`` files."""
+    names: dict[Path, str] = {}
+    for file in files:
+        name = array_name(file, data) or ""
+        start = file.with_name(file.stem.removesuffix(name))
+        if start in names:
+            pair = f"{names[start]} and {file.name}"
+            raise ValueError(f"{path}: holds {pair}: choose with a pattern such as *_{name}.npy")
+        names[start] = file.name
+
+
+def array_name(file: Any, names: Collection[str]) -> str | None:
+    """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
+    return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
+
+
+def _natural_order(path: Any) -> list[tuple[int, str, str]]:
+    """Sort key in which 2 comes before 10."""
+    parts = re.split(r"([0-9]+)", str(path))
+    numbers = [part.lstrip("0") if i % 2 else "" for i, part in enumerate(parts)]
+    lengths = [len(number) if i % 2 else -1 for i, number in enumerate(numbers)]
+    return list(zip(lengths, numbers, parts, strict=True))
 
 
 class Reader:
@@ -29,6 +256,8 @@ class Reader:
 
     ``count`` is the number of samples, None if that takes a pass over the file.
     """
+
+    has_text_labels = False
 
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None):
         self.path, self.columns, self.schema, self.count = path, columns, schema, count
@@ -59,10 +288,7 @@ class Reader:
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: text, or numbers that may be names."""
         unclear = self.columns.one_column or (self.naming.codes is not None and not self.naming.certain)
-        return "labels" in self.names and (unclear or self._has_text_labels())
-
-    def _has_text_labels(self) -> bool:
-        raise NotImplementedError
+        return "labels" in self.names and (unclear or self.has_text_labels)
 
     def label_values(self) -> LabelValues:
         """The different labels."""
@@ -90,16 +316,8 @@ def _format(suffix: str) -> Any:
     return importlib.import_module(f"calibrant.predictions.formats.{suffix[1:]}")
 
 
-def open_files(
-    path: Any,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    groups: Sequence[str] | None,
-    facts: dict[str, Any],
-    *,
-    unlabelled: bool = False,
-) -> FileStore:
+def open_files(path: Any, options: OpenOptions) -> FileStore:
     """Open the files that a path means; see `Predictions.open`."""
-    options = check_options(columns, groups, facts, unlabelled=unlabelled)
     data = [str(options.columns[name]) for name in DATA if name in options.columns]
     readers: list[Reader] = []
     for file in find_files(path, data or DATA):
@@ -112,9 +330,8 @@ def open_files(
 
 def choose_decoders(readers: Sequence[Reader]) -> None:
     """Decide, once for all files, what their labels mean."""
-    values = None
+    values = LabelValues()
     if any(reader.needs_labels() for reader in readers):
-        values = LabelValues()
         for reader in readers:
             with file_errors(reader.path):
                 labels = reader.label_values()
@@ -129,14 +346,15 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
         reader.set_decoder(decoder)
 
 
-def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
+def _choose_decoder(reader: Reader, values: LabelValues) -> LabelDecoder:
     """Choose how labels are read, from all labels, and the positive class of two."""
-    columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
+    columns, naming, schema, prefix = reader.columns, reader.naming, reader.schema, f"{reader.path}: "
     if columns.one_column:
         (column,) = columns.sources(schema.holds)
-        values, names = values or LabelValues(), reader.naming.names
-        return read_two_classes(values, columns.positive, names, column, schema.ignore_index, prefix)
-    decoder = choose_decoder(reader.naming, values, schema, reader.path)
+        return read_two_classes(values, columns.positive, naming.names, column, schema.ignore_index, prefix)
+    decoder = LabelDecoder(naming.names, unclear=naming.unclear)  # of labels that are positions
+    if naming.codes or values.numbers or values.texts:
+        decoder = choose_decoder(naming, values, schema, reader.path)
     return replace(decoder, positive=find_positive(columns.positive, decoder.names, schema.num_classes, prefix))
 
 
@@ -151,148 +369,3 @@ def _check_shard(reference: Reader, reader: Reader) -> None:
                 f"{reader.path}: shards must hold the same, "
                 f"got {name} {str(value)[:80]} where {reference.path} has {str(expected)[:80]}"
             )
-
-
-class FileStore:
-    """Columns in files, checked as they are read: arrays on first access, batches one at a time."""
-
-    def __init__(self, readers: Sequence[Reader]):
-        self.readers = readers
-        self.schema, self.names = readers[0].schema, readers[0].names
-        self.cache: dict[str, Array] = {}
-
-    def __len__(self) -> int:
-        return sum(reader.rows() for reader in self.readers)
-
-    def column(self, name: str) -> Array:
-        """A whole column: a map of the file where there is one and it needs no change, else read and kept."""
-        if name not in self.cache:
-            array = self._mapped(name) if len(self.readers) == 1 else None
-            if array is None:
-                (columns,) = self.blocks(sys.maxsize, [name])
-                array = columns[name]
-            array.setflags(write=False)
-            self.cache[name] = array
-        return self.cache[name]
-
-    def _mapped(self, name: str) -> Array | None:
-        reader = self.readers[0]
-        with file_errors(reader.path):
-            array = reader.mapped(name)
-        if array is None:
-            return None
-        location = Location(f"{reader.file_of(name)}: ")
-        return check_column(name, array, len(self), self.schema, location, reader.columns.title(name))
-
-    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Stream the files, in order."""
-        numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
-        rows = size * max(1, GRAIN // (size * numbers))  # small batches are cut from larger reads
-        return rebatch(self._pieces(names, rows), size, f"{self.readers[0].path}: ")
-
-    def _pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
-        types: dict[str, str] = {}
-        for reader in self.readers:
-            row = 0
-            for piece in reader.pieces(names, rows):
-                count = _rows_in(piece)
-                for name, array in piece.items():
-                    location = Location(f"{reader.file_of(name)}: ", row, reader.name_row)
-                    array = check_column(name, array, count, self.schema, location, reader.columns.title(name))
-                    kind = "text" if array.dtype.kind == "U" else str(array.dtype)
-                    if types.setdefault(name, kind) != kind:
-                        actual = f"{name} {kind} after {types[name]}"
-                        raise ValueError(f"{location.prefix}shards must hold the same, got {actual}")
-                    piece[name] = array
-                row += count
-                yield piece
-
-    def take(self, rows: slice | Array) -> MemoryStore:
-        """Some of the samples, in one pass over the files."""
-        if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(len(self)))
-        blocks = self.blocks(self.schema.rows(GRAIN), self.names)
-        return MemoryStore(self.schema, freeze(gather(blocks, rows)))
-
-    def load(self) -> MemoryStore:
-        """All columns, in one pass over the files."""
-        (columns,) = self.blocks(sys.maxsize, self.names)
-        return MemoryStore(self.schema, freeze(columns))
-
-    def describe(self) -> str:
-        """The number of samples, if known, and their files."""
-        counts = [reader.count for reader in self.readers]
-        size = "" if None in counts else f"{sum(count or 0 for count in counts)} samples in "
-        suffix = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
-        return f"{size}{self.readers[0].path}{suffix}"
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files behind the columns, each once."""
-        return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
-
-
-#: The columns of `Predictions`, in memory or in files.
-Store: TypeAlias = MemoryStore | FileStore
-
-
-def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
-    """The types of columns, from their first row; text may be wider in later rows."""
-    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
-
-
-def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
-    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
-    parts: list[dict[str, Array]] = []
-    remaining = size
-    for piece in pieces:
-        start, rows = 0, _rows_in(piece)
-        while start < rows:
-            stop = min(rows, start + remaining)
-            parts.append({name: array[start:stop] for name, array in piece.items()})
-            remaining -= stop - start
-            start = stop
-            if not remaining:
-                yield _join(parts, prefix)
-                parts, remaining = [], size
-    if parts:
-        yield _join(parts, prefix)
-
-
-def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
-    """Join pieces in new memory; each is released as soon as it is copied."""
-    if len(pieces) == 1:
-        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
-    columns = {}
-    for name in list(pieces[0]):
-        parts = [piece.pop(name) for piece in pieces]
-        shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts)
-        if dtype.kind == "U":  # one long text would make all others as wide
-            check_width(prefix + name, math.prod(shape), dtype.itemsize // 4)
-        columns[name], stop = np.empty(shape, dtype), shape[0]
-        while parts:
-            part = parts.pop()
-            columns[name][stop - len(part) : stop] = part
-            stop -= len(part)
-    return columns
-
-
-def _rows_in(piece: dict[str, Array]) -> int:
-    return len(next(iter(piece.values())))
-
-
-def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
-    """The samples with the given row numbers, in that order, from consecutive blocks that are read only once."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    pieces, start, position = [], 0, 0
-    for block in blocks:
-        stop = start + _rows_in(block)
-        end = int(np.searchsorted(ordered, stop))
-        if end > position:
-            pieces.append({name: array[ordered[position:end] - start] for name, array in block.items()})
-        start, position = stop, end
-        if position == len(ordered):
-            break
-    inverse = np.argsort(order)
-    return {name: array[inverse] for name, array in _join(pieces).items()}

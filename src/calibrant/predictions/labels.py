@@ -1,132 +1,41 @@
 """The class of a label: by name, or by number, which is a position unless the class names are numbers themselves.
 
-Columns ``p_1, p_2, p_3`` name the classes 1, 2 and 3: label 1 is the first of them, not the second. The names of
-columns, and names that the caller gives, therefore decide about labels that are numbers. Names that are stored beside
-an array do not by themselves: such labels are positions by convention, and where they may be either, all labels of all
-files decide, or the file is refused. The decision holds for every row of every file.
+`LabelDecoder` says how labels are read, the same for every row of every file.
 
-`Naming` holds the class names of files and caller, `LabelDecoder` how labels are read.
+One column for two classes holds P(positive), or as a logit the input of a sigmoid. The positive class is given by the
+caller, by the name of the column, or by convention if the classes are 0 and 1, False and True, or -1 and 1; otherwise
+the file is refused.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant._arrays import Array, map_levels
-from calibrant._validation import did_you_mean, listing, shorten
-from calibrant.predictions.schema import Schema, as_numbers, is_whole
+from calibrant._arrays import Array, as_numbers, is_whole, map_levels
+from calibrant._validation import listing, shorten
+from calibrant.predictions.schema import (
+    CUSTOMARY_PAIRS,
+    Codes,
+    Names,
+    Naming,
+    Schema,
+    codes_of,
+    customary_positive,
+    not_among,
+    number_of,
+    position_of,
+    same_class,
+)
 from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error, whole_labels
 
 MOST_VALUES = 100_000  # different labels that are remembered
-_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
-#: Pairs whose second member is positive by convention.
-CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))
-
-Names = tuple[str, ...]
-Codes = tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class Naming:
-    """The class names that a file and its caller give, before any label is read.
-
-    Attributes:
-        names: the names, where labels do not choose between ``spellings``.
-        spellings: what labels of text may call the classes, the most literal first.
-        codes: the number that a label has for each class, where that is not its position.
-        certain: whether numbers are looked up in ``codes`` whatever the labels are.
-        unclear: why labels that are numbers cannot be read, if they cannot.
-    """
-
-    names: Names | None = None
-    spellings: tuple[Names, ...] = ()
-    codes: Codes | None = None
-    certain: bool = True
-    unclear: str = ""
-
-
-def number_of(name: str) -> int | None:
-    """The whole number that a name stands for, such as 7, 007, -7 or 7.0; None if it is not a number."""
-    return int(name.partition(".")[0]) if _NUMBER.fullmatch(name) else None
-
-
-def codes_of(names: Sequence[str]) -> Codes | None:
-    """The numbers among names, if one of them is not the position of its class."""
-    numbers = tuple(map(number_of, names))
-    return numbers if any(n is not None and n != i for i, n in enumerate(numbers)) else None
-
-
-def are_positions(names: Sequence[str]) -> bool:
-    """Whether the names are 0, 1, 2, ..."""
-    return all(number_of(name) == i for i, name in enumerate(names))
-
-
-def name_array(stated: Names | None, requested: Names | None, path: str, *, positions: bool) -> Naming:
-    """Names of the classes of an array: stated by the file, requested by the caller, or both.
-
-    ``positions`` is whether the file says that its labels are positions.
-    """
-    if requested is None or requested == stated:
-        if stated is None:
-            return Naming()
-        return Naming(stated, (stated,), None if positions else codes_of(stated), certain=False)
-    if stated is None or len(requested) != len(stated):
-        return Naming(requested, (requested,), codes_of(requested))
-    if are_positions(requested) or (are_positions(stated) and codes_of(requested) is None):
-        return Naming(requested, (requested,))
-    verb = "in their order" if set(requested) == set(stated) else "or not be given"
-    expected = f"must be those that the file states, {verb}: expected {listing(stated, 5)}"
-    raise ValueError(f"{path}: class names {expected}, got {listing(requested, 5)}")
-
-
-def as_name(positive: object) -> str:
-    """The positive class as the caller gives it, a name, a number or a truth value, as text; empty if it is None."""
-    return "" if positive is None else str(positive).strip()
-
-
-def customary_positive(names: Names | None) -> int | None:
-    """The position of the class of two that is positive by convention; None where there is no convention."""
-    lower = ["0", "1"] if names is None else [name.lower() for name in names]
-    return next((lower.index(pair[1]) for pair in CUSTOMARY_PAIRS if sorted(pair) == sorted(lower)), None)
-
-
-def find_positive(positive: str, names: Names | None, classes: int | None, prefix: str) -> int | None:
-    """The position of the positive class of ``classes``, as named or by convention; None where that is unknown."""
-    if classes == 2:
-        return position_of(positive, names or ("0", "1"), prefix) if positive else customary_positive(names)
-    if positive:
-        kinds = "confidences alone" if classes is None else f"{classes} classes"
-        raise ValueError(f"{prefix}positive is for two classes, got {positive!r} with {kinds}")
-    return None
-
-
-def position_of(positive: str, classes: Names, prefix: str) -> int:
-    """The position of the positive class, by its name."""
-    name = same_class(positive, classes)
-    if not name:
-        raise not_among(positive, classes, "the classes", prefix)
-    return classes.index(name)
-
-
-def same_class(name: str, classes: Collection[str]) -> str:
-    """The class that a name means; if the classes are False and True, also 0 and 1, in any case."""
-    if name in classes:
-        return name
-    by_case = {candidate.lower(): candidate for candidate in classes}
-    if set(by_case) <= {"false", "true"}:
-        return by_case.get({"0": "false", "1": "true"}.get(name, name.lower()), "")
-    return ""
-
-
-def not_among(positive: str, classes: Sequence[str], title: str, prefix: str) -> ValueError:
-    """The error about a positive class that is not among the classes."""
-    guess = did_you_mean(positive, classes)
-    actual = f"{shorten(positive)!r}{guess}"
-    return ValueError(f"{prefix}positive must be one of {title} {listing(classes, 2)}, got {actual}")
+_OWN = re.compile(r"(probabilities|logits)[._](.+)", re.DOTALL)
+_OF_PROBABILITY = re.compile(r"(p|prob|proba|probability|probabilities|logit|logits)[^0-9a-z]", re.IGNORECASE)
 
 
 @dataclass
@@ -157,21 +66,13 @@ class LabelValues:
 
 @dataclass(frozen=True)
 class LabelDecoder:
-    """How all labels of some files are read.
+    """How all labels of some files are read."""
 
-    Attributes:
-        names: the names of the classes, or None.
-        codes: the number that a label has for each class; None if it is the position.
-        numeric: whether labels of text are numbers.
-        unclear: why labels that are numbers cannot be read, if they cannot.
-        positive: the position of the positive class of two; None where it is not known.
-    """
-
-    names: Names | None = None
-    codes: Codes | None = None
-    numeric: bool = False
-    unclear: str = ""
-    positive: int | None = None
+    names: Names | None = None  # of the classes
+    codes: Codes | None = None  # the number that a label has for each class; None if it is the position
+    numeric: bool = False  # whether labels of text are numbers
+    unclear: str = ""  # why labels that are numbers cannot be read, if they cannot
+    positive: int | None = None  # the position of the positive class of two; None where it is not known
 
     def decode(self, title: str, labels: Array, ignore_index: int | None, location: Location) -> Array:
         """Labels that are numbers as positions; labels of text stay as they are, unless they are numbers."""
@@ -214,10 +115,8 @@ def _first_values(labels: Array) -> str:
     return listing(np.unique(labels)[:9].tolist(), 8)
 
 
-def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, path: str) -> LabelDecoder:
-    """Choose how labels are read, from all of them; ``values`` is None if they do not matter."""
-    if values is None:
-        return _check_ignored(LabelDecoder(naming.names, naming.codes, unclear=naming.unclear), schema, path)
+def choose_decoder(naming: Naming, values: LabelValues, schema: Schema, path: str) -> LabelDecoder:
+    """Choose how labels are read, from all of them; ``values`` is empty if they do not matter."""
     texts = values.texts - {str(schema.ignore_index)}
     are_whole = bool(texts) and all(map(is_whole, texts))
     by_name = texts and not (are_whole and naming.certain)
@@ -313,3 +212,81 @@ def _normalise(texts: Array) -> Array:
         return text.strip() if number is None else str(number)
 
     return map_levels(texts, normalise, np.str_)
+
+
+def read_two_classes(
+    values: LabelValues, positive: str, names: Names | None, column: str, ignore_index: int | None, prefix: str
+) -> LabelDecoder:
+    """Choose how labels are read if the data are one column, and which class that column belongs to.
+
+    ``positive`` is the positive class, if the caller names it, and ``names`` those of the classes in order, if they are
+    known; the ``column`` may name its class.
+    """
+    labels = sorted({*map(str, values.numbers), *values.texts} - {str(ignore_index)})
+    if len(labels) > 2:
+        raise ValueError(
+            f"{prefix}one column is of two classes, and the labels are of {len(labels)}, {listing(labels, 5)}: give "
+            "one column per class"
+        )
+    numeric = all(map(is_whole, labels)) and not (names is not None and set(labels) <= set(names))
+    claimed = _class_in(column, names or labels or ("0", "1"))
+    if positive and claimed and same_class(positive, names or labels) not in ("", claimed):
+        raise ValueError(
+            f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, and positive is given as "
+            f"{shorten(positive)!r}: they must be the same"
+        )
+    match = _OWN.fullmatch(column)
+    if match and not claimed:
+        claimed = match[2]
+        if len(names or labels) == 2 or (number_of(claimed) is not None and not set(labels) <= {"0", "1"}):
+            raise ValueError(
+                f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, which is not among the "
+                f"classes {listing(names or labels, 2)}"
+            )
+    positive = positive or claimed
+    is_positional = any(set(labels) <= set(pair) for pair in (("0", "1"), ("False", "True")))
+    if labels and names is not None and not positive and is_positional and not set(labels) <= set(names):
+        return LabelDecoder(names, numeric=numeric, positive=1)  # the label 1 or True, which has a name
+    classes = names or _both_classes(labels, positive, prefix)
+    position = position_of(positive, classes, prefix) if positive else customary_positive(classes)
+    if position is None:
+        actual = f"the classes are {listing(classes, 2)}" if len(classes) > 1 else f"all labels are {listing(classes)}"
+        raise ValueError(
+            f"{prefix}one column is of one class, and it is not said of which: {actual}; add "
+            f"{' or '.join(f'--positive {shlex.quote(shorten(name))}' for name in classes)} (in Python positive=...)"
+        )
+    codes = tuple(map(number_of, classes))
+    if None in codes or names is not None:
+        return LabelDecoder(classes, None if None in codes else codes_of(classes), numeric, positive=position)
+    # Labels that are 0 and 1 need no names.
+    return LabelDecoder(None if codes == (0, 1) else classes, codes_of(classes), numeric=True, positive=position)
+
+
+def _both_classes(labels: Sequence[str], positive: str, prefix: str) -> Names:
+    """The classes in their conventional order, or the negative one first; an unknown negative one is "not yes"."""
+    matching = same_class(positive, labels)
+    if positive and not matching and len(labels) == 2:
+        raise not_among(positive, labels, "the labels", prefix)
+    positive = matching or positive
+    candidates = dict.fromkeys([*labels, positive] if positive else labels)
+    custom = next((pair for pair in CUSTOMARY_PAIRS if {name.lower() for name in candidates} <= set(pair)), None)
+    if custom is not None:
+        spelling = {name.lower(): name for name in candidates}
+        is_title = not candidates or any(map(str.istitle, candidates))
+        return tuple(spelling.get(name, name.title() if is_title else name) for name in custom)
+    if not labels:
+        raise ValueError(f"{prefix}the class beside {shorten(positive)!r} is not known: give the two class_names")
+    negatives = [name for name in candidates if name != positive]
+    return (*(negatives or [f"not {positive}"]), *([positive] if positive else []))
+
+
+def _class_in(column: str, options: Collection[str]) -> str:
+    """The class that the name of a column ends with, as in p_yes, P(yes) and yes; empty if there is none.
+
+    A number names a class only after a word for probability: fold_0 says nothing about the class 0.
+    """
+    for name in sorted(filter(None, options), key=len, reverse=True):
+        match = re.fullmatch(rf"(|.*[^0-9A-Za-z]){re.escape(name)}[)\]]?", column, re.DOTALL)
+        if match and (number_of(name) is None or _OF_PROBABILITY.fullmatch(match[1])):
+            return name
+    return ""

@@ -8,10 +8,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy.typing as npt
 
-from calibrant.predictions.files import Store, format_of, open_files
-from calibrant.predictions.memory import BATCH, MemoryStore, check_rows, compare_arrays, find_remarks, store_arrays
-from calibrant.predictions.paths import is_remote
+from calibrant.predictions.columns import check_options
+from calibrant.predictions.files import format_of, is_remote, open_files
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
+from calibrant.predictions.stores import BATCH, MemoryStore, Store, as_rows, compare_arrays, find_remarks, store_arrays
 
 Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]
@@ -184,10 +184,8 @@ class Predictions:
                 raise ValueError("from_confidence takes correct, or predicted and labels, which are compared")
             correct = compare_arrays(predicted, labels)
         data = {"confidence": confidence, "correct": correct}
-        columns = {
-            name: values for name, values in (("predicted", predicted), ("actual", labels)) if values is not None
-        }
-        return cls._of(store_arrays(data, columns, ids=ids, groups=groups, objectness=objectness, split=split))
+        classes = {"predicted": predicted, "actual": labels}
+        return cls._of(store_arrays(data, classes, ids=ids, groups=groups, objectness=objectness, split=split))
 
     @classmethod
     def open(
@@ -237,8 +235,8 @@ class Predictions:
                 them.
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
-        facts["split"] = split
-        return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
+        options = check_options(columns, groups, facts | {"split": split}, unlabelled=unlabelled)
+        return cls._of(open_files(path, options))
 
     @classmethod
     def from_frame(
@@ -267,7 +265,7 @@ class Predictions:
         from calibrant.predictions.formats.tables import from_frame  # loads pyarrow
 
         facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split, "positive": positive}
-        return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
+        return cls._of(from_frame(frame, check_options(columns, groups, facts, unlabelled=unlabelled)))
 
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its suffix, under a temporary name and then renamed; see `open` for formats.
@@ -291,7 +289,7 @@ class Predictions:
 
         An opened file is read through once, and only the chosen samples are kept.
         """
-        return Predictions._of(self._store.take(check_rows(index, len(self))))
+        return Predictions._of(self._store.take(as_rows(index, len(self))))
 
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
         """Consecutive batches of at most ``size`` samples, by default as many as hold about four million numbers.

@@ -1,4 +1,9 @@
-"""Facts of predictions that are known before any value is read: columns, shapes, class names; and text in columns.
+"""Facts of predictions that are known before any value is read: columns, shapes, class names, the positive class.
+
+Columns ``p_1, p_2, p_3`` name the classes 1, 2 and 3: label 1 is the first of them, not the second. The names of
+columns, and names that the caller gives, therefore decide about labels that are numbers. Names that are stored beside
+an array do not by themselves: such labels are positions by convention, and where they may be either, all labels of all
+files decide, or the file is refused. `Naming` holds the names; `labels` has the decision.
 
 Columns have other customary names: ``y_true`` or ``target`` are taken for labels, and ``prob`` for a probability. A
 ``score`` may be a probability, a logit or the confidence of the predicted class: that is never guessed.
@@ -6,18 +11,19 @@ Columns have other customary names: ``y_true`` or ``target`` are taken for label
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import check_choice, shorten
+from calibrant._arrays import check_texts
+from calibrant._validation import check_choice, did_you_mean, listing, shorten
 
 DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
@@ -29,13 +35,10 @@ CUSTOMARY_NAMES = {
     "labels": ("y_true", "true_label", "true_labels", "truth", "ground_truth", "target", "targets"),
     "predicted": ("y_pred", "pred", "prediction", "predicted_label", "predicted_class"),
 }
-#: Customary names of a single column for two classes, and what it holds.
-ONE_COLUMN = {"logit": "logits"} | dict.fromkeys(
-    (
-        *("p", "prob", "proba", "probability", "y_prob", "y_proba", "pred_prob", "pred_proba", "y_pred_proba"),
-        *("predict_proba", "predicted_probability"),
-    ),
-    "probabilities",
+#: Customary names of a single column of probabilities for two classes.
+ONE_PROBABILITY = (
+    *("p", "prob", "proba", "probability", "y_prob", "y_proba", "pred_prob", "pred_proba", "y_pred_proba"),
+    *("predict_proba", "predicted_probability"),
 )
 _OF_A_CLASS = re.compile(r"(p|prob|proba|probability)(_[0-9]{1,9}|\(.+\))", re.IGNORECASE | re.DOTALL)
 
@@ -50,14 +53,12 @@ UNITS = {
 IGNORED = -100
 SPLITS = ("train", "val", "test")
 LONGEST_NAME = 1000
+#: Pairs whose second member is positive by convention.
+CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))
+_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
 
-#: What whole numbers of 64 bits look like in text, for Arrow's expressions and for Python's.
-WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
-is_whole = re.compile(WHOLE.removesuffix("$") + r"\Z").match
-
-TEXT_BYTES = 1 << 28  # that a column of text may take, in which every value is as wide as the widest,
-TEXT_WIDTH = 64  # unless the widest has no more characters than this
-_BLOCK = 1 << 20
+Names = tuple[str, ...]
+Codes = tuple[int | None, ...]
 
 
 def customary(role: str, names: Collection[str]) -> list[str]:
@@ -68,7 +69,9 @@ def customary(role: str, names: Collection[str]) -> list[str]:
 
 def one_column_kind(name: str) -> str:
     """What a single column for two classes holds, by its name: probabilities or logits; empty if that is unclear."""
-    return ONE_COLUMN.get(name.lower(), "probabilities" if _OF_A_CLASS.fullmatch(name) else "")
+    if name.lower() in ONE_PROBABILITY or _OF_A_CLASS.fullmatch(name):
+        return "probabilities"
+    return "logits" if name.lower() == "logit" else ""
 
 
 @dataclass(frozen=True)
@@ -128,19 +131,16 @@ def two_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_schema(
-    holds: str,
-    dtype: np.dtype[Any],
-    shape: Sequence[int],
-    *,
-    kind: str = "classification",
-    class_names: Any = None,
-    ignore_index: Any = IGNORED,
-    split: str | None = None,
-    prefix: str = "",
+    holds: str, dtype: np.dtype[Any], shape: Sequence[int], facts: Mapping[str, Any], prefix: str = ""
 ) -> Schema:
-    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
-    check_choice(f"{prefix}kind", kind, tuple(KINDS))
-    check_choice(f"{prefix}split", split, (None, *SPLITS))
+    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``.
+
+    ``facts`` has kind, class names, ignore index and split, as far as they are given.
+    """
+    for name, options in (("kind", tuple(KINDS)), ("split", (None, *SPLITS))):
+        if name in facts:
+            check_choice(f"{prefix}{name}", facts[name], options)
+    kind, class_names = facts.get("kind", "classification"), facts.get("class_names")
     form = "[N]" if holds == "confidence" else KINDS[kind]
     turned = kind == "tokens" and len(shape) == 3
     few = len(shape) > 1 and shape[-1 if turned else 1] < 2
@@ -157,10 +157,10 @@ def check_schema(
         class_names = check_class_names(class_names, prefix)
         if len(class_names) != sample[0]:
             raise ValueError(f"{prefix}class_names must be {sample[0]}, one per class, got {len(class_names)}")
-    if holds == "confidence":
-        ignore_index = None
-    ignore_index = None if ignore_index is None else _label(f"{prefix}ignore_index", ignore_index)
-    return Schema(holds, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, split)
+    ignore_index = None if holds == "confidence" else facts.get("ignore_index", IGNORED)
+    if ignore_index is not None:
+        ignore_index = _check_label(f"{prefix}ignore_index", ignore_index)
+    return Schema(holds, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, facts.get("split"))
 
 
 def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
@@ -188,68 +188,98 @@ def class_name(label: int, class_names: Sequence[str] | None) -> str:
     return str(label) if class_names is None else class_names[label]
 
 
-def _label(name: str, value: Any) -> int:
-    try:
-        if not isinstance(value, (bool, np.bool_)):
-            number = operator.index(value)
-            if -(2**63) <= number < 2**63:
-                return number
-    except TypeError:
-        pass
+def _check_label(name: str, value: Any) -> int:
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, (bool, np.bool_)) and -(2**63) <= operator.index(value) < 2**63:
+            return operator.index(value)
     raise ValueError(f"{name} must be None or a whole number of 64 bits, got {shorten(repr(value))}")
 
 
-def as_text(name: str, array: Array) -> Array:
-    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text.
+@dataclass(frozen=True)
+class Naming:
+    """The class names that a file and its caller give, before any label is read."""
 
-    Other arrays stay as they are.
+    names: Names | None = None  # where labels do not choose between the spellings
+    spellings: tuple[Names, ...] = ()  # what labels of text may call the classes, the most literal first
+    codes: Codes | None = None  # the number that a label has for each class, where that is not its position
+    certain: bool = True  # whether numbers are looked up in codes whatever the labels are
+    unclear: str = ""  # why labels that are numbers cannot be read, if they cannot
+
+
+def number_of(name: str) -> int | None:
+    """The whole number that a name stands for, such as 7, 007, -7 or 7.0; None if it is not a number."""
+    return int(name.partition(".")[0]) if _NUMBER.fullmatch(name) else None
+
+
+def codes_of(names: Sequence[str]) -> Codes | None:
+    """The numbers among names, if one of them is not the position of its class."""
+    numbers = tuple(map(number_of, names))
+    return numbers if any(n is not None and n != i for i, n in enumerate(numbers)) else None
+
+
+def are_positions(names: Sequence[str]) -> bool:
+    """Whether the names are 0, 1, 2, ..."""
+    return all(number_of(name) == i for i, name in enumerate(names))
+
+
+def name_array(stated: Names | None, requested: Names | None, path: str, *, positions: bool) -> Naming:
+    """Names of the classes of an array: stated by the file, requested by the caller, or both.
+
+    ``positions`` is whether the file says that its labels are positions.
     """
-    if array.dtype.kind not in "UTO":
-        return array
-    if array.dtype.kind == "O" and not all(isinstance(value, str) for value in array.flat):
-        odd = next(value for value in array.flat if not isinstance(value, str))
-        raise ValueError(f"{name} must be text or whole numbers, got an object array with {type(odd).__name__}")
-    if array.dtype.kind in "OT":
-        check_width(name, array.size, max(map(len, array.flat), default=1))
-        array = array.astype(np.str_)
-    check_characters(name, array)
-    return array
+    if requested is None or requested == stated:
+        if stated is None:
+            return Naming()
+        return Naming(stated, (stated,), None if positions else codes_of(stated), certain=False)
+    if stated is None or len(requested) != len(stated):
+        return Naming(requested, (requested,), codes_of(requested))
+    if are_positions(requested) or (are_positions(stated) and codes_of(requested) is None):
+        return Naming(requested, (requested,))
+    verb = "in their order" if set(requested) == set(stated) else "or not be given"
+    expected = f"must be those that the file states, {verb}: expected {listing(stated, 5)}"
+    raise ValueError(f"{path}: class names {expected}, got {listing(requested, 5)}")
 
 
-def check_characters(name: str, array: Array) -> None:
-    """Refuse fixed-width text with code points that are no characters: Python fails on them, or cannot write them."""
-    flat = array.reshape(-1)
-    rows = max(1, _BLOCK // max(1, array.itemsize))
-    for start in range(0, len(flat), rows):
-        block = np.ascontiguousarray(flat[start : start + rows])
-        points = block.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-        if len(points) and points.max() > 0xD7FF:
-            odd = points[(points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))]
-            if len(odd):
-                raise ValueError(f"{name} must be text, got a character that does not exist, {int(odd[0]):#x}")
+def as_name(positive: object) -> str:
+    """The positive class as the caller gives it, a name, a number or a truth value, as text; empty if it is None."""
+    return "" if positive is None else str(positive).strip()
 
 
-def check_texts(name: str, texts: Iterable[str]) -> None:
-    """Refuse texts that NumPy or UTF-8 cannot store: with characters that do not exist, or with null characters."""
-    for text in texts:
-        if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
-            raise ValueError(f"{name} must be text, got {text[:60]!r} with a character that cannot be kept")
+def customary_positive(names: Names | None) -> int | None:
+    """The position of the class of two that is positive by convention; None where there is no convention."""
+    lower = ["0", "1"] if names is None else [name.lower() for name in names]
+    return next((lower.index(pair[1]) for pair in CUSTOMARY_PAIRS if sorted(pair) == sorted(lower)), None)
 
 
-def check_width(name: str, rows: int, width: int) -> None:
-    """Refuse a column of text whose longest value would make all others too wide."""
-    size = 4 * rows * width
-    if width > TEXT_WIDTH and size > TEXT_BYTES:
-        raise ValueError(
-            f"{name} must be short text, got a value of {width:,} characters among {rows:,}: "
-            f"{size:,} bytes in memory, at most {TEXT_BYTES:,} are allowed"
-        )
+def find_positive(positive: str, names: Names | None, classes: int | None, prefix: str) -> int | None:
+    """The position of the positive class of ``classes``, as named or by convention; None where that is unknown."""
+    if classes == 2:
+        return position_of(positive, names or ("0", "1"), prefix) if positive else customary_positive(names)
+    if positive:
+        kinds = "confidences alone" if classes is None else f"{classes} classes"
+        raise ValueError(f"{prefix}positive is for two classes, got {positive!r} with {kinds}")
+    return None
 
 
-def as_numbers(texts: Array) -> Array | None:
-    """Whole numbers that are written as text, or None if a text is something else."""
-    levels, codes = np.unique(texts, return_inverse=True)
-    if not all(map(is_whole, levels.tolist())):
-        return None
-    numbers: Array = np.array([int(level) for level in levels.tolist()], np.int64)[codes].reshape(texts.shape)
-    return numbers
+def position_of(positive: str, classes: Names, prefix: str) -> int:
+    """The position of the positive class, by its name."""
+    name = same_class(positive, classes)
+    if not name:
+        raise not_among(positive, classes, "the classes", prefix)
+    return classes.index(name)
+
+
+def same_class(name: str, classes: Collection[str]) -> str:
+    """The class that a name means; if the classes are False and True, also 0 and 1, in any case."""
+    if name in classes:
+        return name
+    by_case = {candidate.lower(): candidate for candidate in classes}
+    if set(by_case) <= {"false", "true"}:
+        return by_case.get({"0": "false", "1": "true"}.get(name, name.lower()), "")
+    return ""
+
+
+def not_among(positive: str, classes: Sequence[str], title: str, prefix: str) -> ValueError:
+    """The error about a positive class that is not among the classes."""
+    actual = f"{shorten(positive)!r}{did_you_mean(positive, classes)}"
+    return ValueError(f"{prefix}positive must be one of {title} {listing(classes, 2)}, got {actual}")

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array, map_levels
+from calibrant._arrays import Array, as_text, map_levels
 from calibrant._validation import FARTHEST_SUM, did_you_mean, listing, shorten
-from calibrant.predictions.digits import decimal_places
-from calibrant.predictions.schema import GROUP, IGNORED, Schema, as_text
+from calibrant.predictions.schema import GROUP, IGNORED, Schema
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
 SINGLE_LABEL = (
@@ -27,6 +27,9 @@ SOFT_LABEL = (
 )
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
 GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
+FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
+MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
+FIRST = 1 << 12  # numbers whose decimal places are counted first
 
 
 def count_row(row: int) -> str:
@@ -83,7 +86,9 @@ def check_column(
     if name in ("labels", "ids", "predicted", "actual") or name.startswith(GROUP):
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
-        array = _check_floats(title, array, shape, location)
+        if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise _shape_error(title, "floating point", array, shape, location)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         check_numbers(name, title, array, location)
         if name == "probabilities":
             _check_sums(array, location)
@@ -93,15 +98,11 @@ def check_column(
     if name == "correct":
         return _check_correct(title, array, shape, location)
     if name in ("predicted", "actual") and array.dtype.kind in "fU" and array.shape == shape:
-        return _class_texts(array)
+        # Classes as text without spaces around it; numbers as they are usually written.
+        return map_levels(array, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
     if array.dtype.kind == "b" and name != "ids":
         array = array.astype(np.int64)
     return _check_whole_or_text(title, array, shape, location)
-
-
-def _class_texts(values: Array) -> Array:
-    """Classes as text without spaces around it; numbers as they are usually written."""
-    return map_levels(values, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
 
 
 def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
@@ -140,12 +141,6 @@ def whole_labels(title: str, labels: Array, location: Location) -> Array:
     return labels.astype(np.int64)
 
 
-def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
-    if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise _shape_error(title, "floating point", array, shape, location)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
 def check_numbers(name: str, title: str, array: Array, location: Location) -> None:
     """Logits must be finite, all else must lie in 0..1; the second axis, if there is one, counts the classes."""
     if name == "logits":
@@ -161,9 +156,8 @@ def _check_finite(title: str, array: Array, location: Location) -> None:
         else:
             finite = bool(np.isfinite(block).all())
         if not finite:
-            raise value_error(
-                f"{title} must be finite", block, ~np.isfinite(block), location, start=start, classes=True
-            )
+            text = f"{title} must be finite"
+            raise value_error(text, block, ~np.isfinite(block), location, start=start, classes=True)
 
 
 def _check_share(name: str, title: str, array: Array, location: Location) -> None:
@@ -181,6 +175,22 @@ def _check_share(name: str, title: str, array: Array, location: Location) -> Non
                     hint = " (if these are logits or logarithms of probabilities, name them logits)"
                 text = f"{title} must lie in 0..1"
                 raise value_error(text, block, outside, location, start=start, classes=True, hint=hint)
+
+
+def two_columns(holds: str, title: str, positive: int, values: Array, location: Location) -> Array:
+    """The numbers of both classes, ``[n, 2, ...]``, from those of the positive class, ``[n]`` or ``[n, 1, ...]``."""
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
+    column = values[:, None] if values.ndim == 1 else values
+    # A probability may be beyond 1 by rounding, and its complement may not be below 0.
+    complement = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
+    pair = (column, complement) if positive == 0 else (complement, column)
+    return np.concatenate(pair, axis=1, dtype=values.dtype)
+
+
+def widen(holds: str, values: Array, positive: int) -> Array:
+    """`two_columns` for an array in memory."""
+    return two_columns(holds, holds, positive, values, Location())
 
 
 def sum_tolerance(array: Array) -> float:
@@ -307,3 +317,82 @@ def _check_whole_or_text(title: str, array: Array, shape: tuple[int, ...], locat
     if array.dtype.kind == "u" and array.itemsize == 8 and (array > np.iinfo(np.int64).max).any():
         raise value_error(f"{title} must fit 64-bit whole numbers", array, array > np.iinfo(np.int64).max, location)
     return array.astype(np.int64, copy=False)
+
+
+@dataclass(eq=False)
+class Digits:
+    """The rounding of probabilities ``[N, C, ...]``, and what replaces a zero in a logarithm.
+
+    Probabilities in files are often rounded, and forests give exact zeros. A zero only means a probability below what
+    the file can represent: half of its last decimal place or, if nothing was rounded, the smallest probability above 0
+    in the file, at most one in twice the number of samples. The classes of a sample other than the predicted one share
+    that bound, so that zeros never add more to a row than the file could have hidden in one number.
+    """
+
+    classes: int
+    values: int = 0  # the number of probabilities
+    zeros: int = 0  # of them exactly 0
+    ones: int = 0  # of them exactly 1
+    least: float = 1.0  # the smallest probability above 0
+    places: int | None = 0  # that represent every probability, 0 if all are 0 or 1; None beyond `MOST_PLACES`
+
+    def add(self, probabilities: Array) -> None:
+        """Count further probabilities."""
+        self.values += probabilities.size
+        low = float(probabilities.min())
+        if low <= 0:
+            self.zeros += int(np.count_nonzero(probabilities == 0))
+            low = float(probabilities.min(where=probabilities > 0, initial=1.0))
+        self.least = min(self.least, low)
+        if probabilities.max() >= 1:
+            self.ones += int(np.count_nonzero(probabilities == 1))
+        for part in (probabilities.reshape(-1)[:FIRST], probabilities):
+            if self.places is not None:
+                self.places = decimal_places(part, self.places)
+
+    def absorb(self, other: Digits) -> None:
+        """Merge the counts of another object into this one."""
+        self.values += other.values
+        self.zeros += other.zeros
+        self.ones += other.ones
+        self.least = min(self.least, other.least)
+        self.places = None if None in (self.places, other.places) else max(self.places or 0, other.places or 0)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples, or pixels."""
+        return self.values // max(1, self.classes)
+
+    @property
+    def matter(self) -> bool:
+        """Whether probabilities were rounded, or some are 0."""
+        return self.places is not None or self.zeros > 0
+
+    @property
+    def hidden(self) -> float:
+        """The threshold below which a probability may have been written as 0."""
+        return 0.5 * 10.0**-self.places if self.places else min(self.least, 0.5 / max(1, self.samples))
+
+    @property
+    def floor(self) -> float:
+        """The smallest probability that a logarithm is taken of; smaller ones count as this."""
+        return max(FLOOR, self.hidden / max(1, self.classes - 1)) if self.matter and self.values else FLOOR
+
+
+def decimal_places(probabilities: Array, least: int) -> int | None:
+    """The fewest decimal places, at least ``least``, that represent all probabilities; None if there are more."""
+    values = probabilities.astype(np.float64)
+    error = 4 * float(np.finfo(probabilities.dtype).eps)
+    for places in range(least, MOST_PLACES[probabilities.itemsize] + 1):
+        scaled = values * 10.0**places
+        nearest = np.rint(scaled)
+        # Only 0 itself may round to 0: the tiny probabilities of a confident model were not rounded.
+        off = np.where(nearest == 0, values, np.abs(scaled - nearest) * 10.0**-places)
+        if not (off > np.where(nearest == 0, 0.0, error)).any():
+            return places
+    return None
+
+
+def log_probabilities(probabilities: Array, floor: float = FLOOR) -> Array:
+    """Probabilities as logits, float64: their logarithms, with values below ``floor`` raised to it."""
+    return np.log(np.maximum(probabilities.astype(np.float64), floor))

@@ -12,15 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.formats.arrays import (
-    StoredArray,
-    as_bytes,
-    column_blocks,
-    parse_header,
-    write_array,
-    write_column,
-)
-from calibrant.predictions.paths import open_first
+from calibrant.predictions.files import open_first
+from calibrant.predictions.formats.arrays import StoredArray, as_bytes, column_blocks, parse_header, write_column
 from tests.helpers.predictions import Q, archive, npy, refusal_of, refused
 
 
@@ -107,10 +100,9 @@ def test_bytes_are_those_of_rows():
 LOGITS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 
 
-def test_numpy_loads_arrays_and_columns():
+def test_numpy_loads_columns():
     given = Predictions.from_logits(LOGITS, [0, 1, 2, 0, 1], ids=["a", "bb", "c", "d", "e"])
     for write, expected in (
-        (lambda file: write_array(file, LOGITS.T), LOGITS.T),
         (lambda file: write_column(file, given._store, "logits"), LOGITS),
         (lambda file: write_column(file, given._store, "ids"), given.ids),
     ):

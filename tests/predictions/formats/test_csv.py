@@ -1,4 +1,4 @@
-"""CSV: tabs, compression, bombs, and fields that are no numbers."""
+"""CSV: separators and decimals, compression, bombs, fields that are no numbers, and the lines of errors."""
 
 import gzip
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import paths
-from calibrant.predictions.formats import csv_text
+from calibrant.predictions import files
+from calibrant.predictions.formats import csv as csv_format
 from tests.helpers.predictions import Q, refusal, refusal_of, write_table
 
 
@@ -51,7 +51,7 @@ FILL = {
 @pytest.mark.parametrize("header", [HEADER, b"logits_"])
 def test_a_bomb_is_refused_by_its_start(fill, header, monkeypatch, tmp_path):
     """Hundreds of megabytes in less than one, one part after the other."""
-    monkeypatch.setattr(paths, "LEAST", 1 << 24)
+    monkeypatch.setattr(files, "LEAST", 1 << 24)
     start, repeated = FILL[fill]
     part = gzip.compress(repeated * 4, 9)
     path = tmp_path / "a.csv.gz"
@@ -68,8 +68,8 @@ def test_a_bomb_of_full_size(tmp_path):
 
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
 def test_a_bomb_behind_an_honest_start_is_refused_on_the_way(fill, monkeypatch, tmp_path):
-    monkeypatch.setattr(csv_text, "SAMPLE", 1 << 10)
-    monkeypatch.setattr(paths, "LEAST", 1 << 22)
+    monkeypatch.setattr(csv_format, "SAMPLE", 1 << 10)
+    monkeypatch.setattr(files, "LEAST", 1 << 22)
     rows = np.random.default_rng(0).random((20_000, 2))
     honest = b"".join(b"%.6f,%.6f,1\n" % tuple(row) for row in rows)
     start, repeated = FILL[fill]
@@ -129,3 +129,43 @@ def test_labels_that_are_whole_numbers_with_a_point(tmp_path):
     assert Predictions.open(tmp_path / "a.csv").labels.tolist() == [2, 0]
     (tmp_path / "a.csv").write_text("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n")
     assert "got '2.5' in line 2" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
+
+
+def test_errors_in_text_give_the_line_an_editor_shows(tmp_path):
+    """Empty lines and line breaks inside quotes count as an editor counts them."""
+    path = tmp_path / "a.csv"
+    start = '\ufeff\nlogits_0,logits_1,labels,note\n1,2,0,"two\nlines"\n\n'
+    for row, end in (
+        ("nan,1,0,x", "logits must be finite, got nan in line 6, class 0"),
+        ("1,2,5,x", "labels must lie in 0..1, got 5 in line 6"),
+        ("1,2", "line 6 has 2 fields, expected 4"),
+        ("1,z,0,x", "column 'logits_1' must be a number, got 'z' in line 6"),
+    ):
+        path.write_text(start + row + "\n1,2,1,x\n")
+        assert refusal_of(Predictions.open, path) == f"{path}: {end}"
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_header_without_commas_says_what_separates_columns(tmp_path, mark):
+    body = write_table(tmp_path / "a.csv", "logits_0,logits_1,logits_2,labels", [0, 1, 2, 0]).read_text()
+    (tmp_path / "b.csv").write_text(body.replace(",", mark))
+    predictions = Predictions.open(tmp_path / "b.csv")
+    assert (predictions.logits.tolist(), predictions.labels.tolist()) == (Q.tolist(), [0, 1, 2, 0])
+
+
+def test_decimal_commas_beside_semicolons(tmp_path):
+    rows = "labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n"
+    (tmp_path / "a.csv").write_text(rows)
+    assert Predictions.open(tmp_path / "a.csv").logits.tolist() == [[1.5, -0.25], [2.0, 0.15]]
+    (tmp_path / "a.csv").write_text(rows + "1;2;x\n")
+    assert "column 'logits_1' must be a number, got 'x' in line 4" in refusal_of(Predictions.open, tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('labels,logits_0,logits_1\n0,"1,5","0,5"\n')
+    assert "a decimal comma? write 0.5" in refusal_of(Predictions.open, tmp_path / "a.csv")
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    body = "label,logits.für,logits.wider\nfür,1,2\nwider,2,1\n"
+    (tmp_path / "a.csv").write_bytes(body.encode("latin-1"))
+    assert "save the file as UTF-8" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_bytes(body.encode("utf-16"))
+    assert "save the file as UTF-8" in refusal_of(Predictions.open, tmp_path / "a.csv")

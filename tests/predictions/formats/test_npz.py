@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import paths
+from calibrant.predictions import files
 from tests.helpers.predictions import SMALL, N, archive, make, npy, refusal, refused
 
 
@@ -83,7 +83,7 @@ def test_members_that_overlap_or_are_too_many(tmp_path):
 def test_an_archive_that_becomes_far_larger_is_refused(monkeypatch, tmp_path):
     np.savez_compressed(tmp_path / "a.npz", logits=np.zeros((100_000, 2)), labels=np.zeros(100_000, np.int8))
     assert len(Predictions.open(tmp_path / "a.npz")) == 100_000
-    monkeypatch.setattr(paths, "LEAST", 1 << 20)
+    monkeypatch.setattr(files, "LEAST", 1 << 20)
     assert "logits must become at most 100 times as large" in refusal(tmp_path / "a.npz")
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import paths
+from calibrant.predictions import files
 from calibrant.predictions.formats import parquet
 from tests.helpers.predictions import C, N, make, refusal
 
@@ -70,7 +70,7 @@ def test_parquet_of_arrow_tensors_as_images(tmp_path):
 @pytest.mark.parametrize("kind", ["fixed", "list", "one long list"])
 def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, monkeypatch, tmp_path):
     """A million zeros in a kilobyte; billions would fit as well."""
-    monkeypatch.setattr(paths, "LEAST", 1 << 22)
+    monkeypatch.setattr(files, "LEAST", 1 << 22)
     size = 1_000_000
     zeros = pa.array(np.zeros(size, np.float16))
     lists = pa.FixedSizeListArray.from_arrays(zeros, size)

@@ -15,16 +15,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._npy import ArrayHeader, read_header, read_into
-from calibrant.predictions.class_columns import two_columns
+from calibrant._arrays import Array, as_text, check_characters, check_width
+from calibrant._files import ArrayHeader, read_header, read_into
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import Reader, Store, first_dtypes
+from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import DataFile, check_crc, file_errors
-from calibrant.predictions.schema import Schema, as_text, check_characters, check_width
-from calibrant.predictions.values import Location, shape_hint
+from calibrant.predictions.schema import Schema
+from calibrant.predictions.stores import BATCH, Store, first_dtypes
+from calibrant.predictions.values import Location, shape_hint, two_columns
 
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 MOST_ARRAYS = 10_000
@@ -90,33 +88,20 @@ class InflatingStream(ByteStream):
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array whose bytes lie in a file, as they are or deflated.
-
-    Attributes:
-        file: the file.
-        start: where its bytes start, or those that its checksum is of.
-        skip: how many bytes come before those of the array.
-        dtype: its type.
-        shape: its shape, known to fit the file.
-        fortran: whether it lies column by column.
-        crc: the CRC-32 of all bytes from ``start`` to the end of the array, if it is known.
-        deflated: the number of compressed bytes, None if they are as they are.
-        mismatch: what a wrong checksum means.
-        stored_dtype: the type of the bytes where that is not ``dtype``.
-        convert: makes ``dtype`` of a block of ``stored_dtype``; takes the start of its errors, too.
-    """
+    """An array whose bytes lie in a file, as they are or deflated."""
 
     file: DataFile
-    start: int
-    skip: int
+    start: int  # of its bytes, or of those that its checksum is of
+    skip: int  # the number of bytes before those of the array
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran: bool = False
-    crc: int | None = None
-    deflated: int | None = None
-    mismatch: str = "the file is damaged"
-    stored_dtype: np.dtype[Any] | None = None
-    convert: Callable[[Array, str], Array] | None = None  # of a module, so that it can be pickled
+    shape: tuple[int, ...]  # known to fit the file
+    fortran: bool = False  # whether it lies column by column
+    crc: int | None = None  # the CRC-32 of all bytes from the start to the end of the array, if it is known
+    deflated: int | None = None  # the number of compressed bytes, None if they are as they are
+    mismatch: str = "the file is damaged"  # what a wrong checksum means
+    stored_dtype: np.dtype[Any] | None = None  # of the bytes, where it is another
+    #: Makes ``dtype`` of a block of ``stored_dtype``, given how errors start; of a module, so that it can be pickled.
+    convert: Callable[[Array, str], Array] | None = None
 
     @property
     def path(self) -> str:
@@ -193,6 +178,7 @@ class ArrayReader(Reader):
     def __init__(self, path: str, arrays: dict[str, list[StoredArray]], columns: ColumnMap, schema: Schema):
         super().__init__(path, columns, schema, arrays[schema.holds][0].shape[0])
         self.arrays = arrays
+        self.has_text_labels = "labels" in arrays and arrays["labels"][0].dtype.kind == "U"
         for name, (array, *_) in arrays.items():
             expected = (self.rows(), *schema.stored_shape_of(name))
             if array.shape != expected and not (columns.one_column and name == schema.holds):
@@ -216,7 +202,8 @@ class ArrayReader(Reader):
 
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, if that is possible."""
-        array = None if self._is_converted(name) else self.arrays[name][0].mapped()
+        with file_errors(self.path):
+            array = None if self._is_converted(name) else self.arrays[name][0].mapped()
         return array.transpose(0, 2, 1) if array is not None and self.schema.is_turned(name) else array
 
     def _blocks(self, name: str, rows: int) -> Iterator[Array]:
@@ -243,9 +230,6 @@ class ArrayReader(Reader):
         predicted, labels = (as_text(f"{location.prefix}labels", part) for part in parts)
         return compare(predicted, labels, location)
 
-    def _has_text_labels(self) -> bool:
-        return self.arrays["labels"][0].dtype.kind == "U"
-
     def label_values(self) -> LabelValues:
         """The different labels, in a pass over them."""
         return self._values(self.arrays["labels"][0])
@@ -259,9 +243,8 @@ class ArrayReader(Reader):
 
     def _values(self, array: StoredArray) -> LabelValues:
         values = LabelValues()
-        with file_errors(self.path):
-            for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
-                values.add_array(as_text(f"{array.path}: labels", block))
+        for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
+            values.add_array(as_text(f"{array.path}: labels", block))
         return values
 
 
@@ -333,23 +316,14 @@ def as_bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def write_array(file: Any, array: Array) -> None:
-    """Write an array in the ``.npy`` format."""
-    _write_header(file, array.dtype, array.shape)
-    file.write(as_bytes(array))
-
-
 def write_column(file: Any, store: Store, name: str) -> None:
     """Write a column in the ``.npy`` format, block by block."""
     dtype, blocks = column_blocks(store, name)
-    _write_header(file, dtype, (len(store), *store.schema.stored_shape_of(name)))
-    for block in blocks:
-        file.write(as_bytes(block))
-
-
-def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    shape = (len(store), *store.schema.stored_shape_of(name))
     fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, fields)
+    for block in blocks:
+        file.write(as_bytes(block))
 
 
 def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Array]]:

@@ -6,48 +6,69 @@ spreadsheets write them in some countries.
 Files are written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers are read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
 a pass over the file when it is first needed. The first block decides the type of labels, unless the class names leave
-it open: then all labels decide, in the same pass.
-
-The header line, and the line behind an error of Arrow's reader, are read by Python's: `csv_text`.
+it open: then all labels decide, in the same pass. Python's reader reads the header line, and finds the line behind an
+error of Arrow's as an editor counts it.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
+import zlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from calibrant._arrays import Array
+from calibrant._arrays import WHOLE, Array, is_whole
 from calibrant._files import written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.class_columns import are_unsigned, codes_of_columns
+from calibrant.predictions import files
+from calibrant.predictions.column_names import are_unsigned, codes_of_columns
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import Reader, Store
-from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
-from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values, name_labels
-from calibrant.predictions.labels import LabelDecoder, LabelValues, number_of
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import BROKEN, DataFile, check_expansion, file_errors, open_first
-from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, WHOLE, Schema, is_whole
+from calibrant.predictions.files import BROKEN, DataFile, Reader, check_expansion, file_errors, open_first, suffix_of
+from calibrant.predictions.formats.tables import (
+    arrow_types,
+    check_rows,
+    convert_batch,
+    decompress,
+    distinct_values,
+    is_gzip,
+    name_labels,
+)
+from calibrant.predictions.labels import LabelDecoder, LabelValues
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
+from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
+LOOKED_AT = 20  # lines that tell how numbers are written
+NOT_UTF8 = "expected text in UTF-8, got other bytes: save the file as UTF-8"
+MOST_HEADER = 1 << 22  # bytes in which the header line must end
+SEARCHED = 1 << 24  # characters that are looked through for the line of an error
+SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anything else
 NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
 NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
 WHOLE_FLOAT = r"^-?[0-9]{1,15}\.0*$"
 EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
 _is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
 _is_whole_float = re.compile(WHOLE_FLOAT).match
+_is_decimal_comma = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE).fullmatch
 _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", re.DOTALL)
+
+
+class Dialect(NamedTuple):
+    """How a file is written: what separates fields, and what stands before the decimals of a number."""
+
+    delimiter: str = ","
+    decimal_point: str = "."
 
 
 class CsvReader(Reader):
@@ -61,7 +82,6 @@ class CsvReader(Reader):
         self.header = [name.strip() for name in header]
         self.raw = dict(zip(self.header, header, strict=True))
         self.types: dict[str, Any] = {}
-        self.decoder = LabelDecoder()
         self.labels: LabelValues | None = None  # the different ones, once collected
 
     def rows(self) -> int:
@@ -72,9 +92,8 @@ class CsvReader(Reader):
     def name_row(self, row: int) -> str:
         """The line of the file that a row starts in, as an editor counts it; for errors, so it never raises."""
         try:
-            return next(
-                f"line {line}" for number, (line, _) in enumerate(read_lines(self.file, self.dialect)) if number == row
-            )
+            line, _ = next(itertools.islice(_read_lines(self.file, self.dialect), row, None))
+            return f"line {line}"
         except (StopIteration, *BROKEN):
             return count_row(row)
 
@@ -127,23 +146,15 @@ class CsvReader(Reader):
 
     def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         raw = {self.raw[column]: kind for column, kind in types.items()}
-        convert = pacsv.ConvertOptions(
-            column_types=raw,
-            include_columns=list(raw),
-            null_values=[],
-            strings_can_be_null=False,
-            decimal_point=self.dialect.decimal_point,
-        )
+        delimiter, point = self.dialect
+        read = pacsv.ReadOptions(block_size=self.block)
+        parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        convert = pacsv.ConvertOptions(column_types=raw, include_columns=list(raw), null_values=[], decimal_point=point)
         with file_errors(self.path), self.file.opened() as handle:
             try:
                 with (
                     pa.input_stream(self.file.native_path(handle), "gzip" if is_gzip(self.path) else None) as stream,
-                    pacsv.open_csv(
-                        stream,
-                        read_options=pacsv.ReadOptions(block_size=self.block),
-                        parse_options=pacsv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
-                        convert_options=convert,
-                    ) as reader,
+                    pacsv.open_csv(stream, read, parse, convert) as reader,
                 ):
                     rows = 0
                     for batch in reader:
@@ -156,14 +167,6 @@ class CsvReader(Reader):
                     raise ValueError(f"{self.path}: a line must have at most {self.block:,} bytes") from error
                 raise self._explain(error, types) from error
 
-    def _empty_label(self, column: str) -> ValueError:
-        """The error about a label that is missing."""
-        index = self.header.index(column)
-        line = next(
-            (f"line {line}" for line, row in read_lines(self.file, self.dialect) if not row[index]), "some line"
-        )
-        return ValueError(f"{self.path}: {no_value(self.columns.title('labels'), line)}")
-
     def _explain(self, error: pa.ArrowException, types: dict[str, Any]) -> Exception:
         """The error of Arrow's reader with the line that it is about, if that is not too far away."""
         index = {name: i for i, name in enumerate(self.header)}
@@ -171,12 +174,12 @@ class CsvReader(Reader):
         if "UTF8" in str(error):
             return ValueError(f"{self.path}: {NOT_UTF8}")
         try:
-            for line, row in read_lines(self.file, self.dialect):
-                if len(row) != len(self.header):
-                    at_end = len(row) == len(self.header) + 1 and not row[-1]
+            for line, row in _read_lines(self.file, self.dialect):
+                fields, expected = len(row), len(self.header)
+                if fields != expected:
+                    at_end = fields == expected + 1 and not row[-1]
                     hint = f" (does every line end in {self.dialect.delimiter!r}?)" if at_end else ""
-                    expected = f"line {line} has {len(row)} fields, expected {len(self.header)}"
-                    return ValueError(f"{self.path}: {expected}{hint}")
+                    return ValueError(f"{self.path}: line {line} has {fields} fields, expected {expected}{hint}")
                 for column, kind in types.items():
                     if not self._fits(row[index[column]], kind):
                         return _field_error(column, kind, row[index[column]], f" in line {line}", self.file)
@@ -194,9 +197,7 @@ class CsvReader(Reader):
             return text.lower() in ("0", "1", "true", "false")
         if kind == pa.int64():
             return is_whole(text) is not None
-        if self.dialect.decimal_point == ",":
-            text = text.replace(",", ".")
-        return kind == pa.string() or _is_number(text) is not None
+        return kind == pa.string() or _is_number(text.replace(self.dialect.decimal_point, ".")) is not None
 
     def _survey(self, *, labels: bool = False) -> None:
         """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
@@ -214,7 +215,9 @@ class CsvReader(Reader):
             for column in label:
                 values.add(distinct_values(batch, column, f"{self.path}: "))
         if "" in values.texts:
-            raise self._empty_label(label[0])
+            index, lines = self.header.index(label[0]), _read_lines(self.file, self.dialect)
+            at = next((f"line {line}" for line, row in lines if not row[index]), "some line")
+            raise ValueError(f"{self.path}: {no_value(self.columns.title('labels'), at)}")
         if not count:
             raise ValueError(f"{self.path}: no rows after the header line")
         class_names = set[str]().union(*self.naming.spellings)
@@ -227,11 +230,13 @@ class CsvReader(Reader):
             self.types[PREDICTED] = self.types[ACTUAL] = self.types["correct"]
 
 
+@dataclass
 class _Survey:
     """What the values of a column of text are, over all batches."""
 
-    def __init__(self) -> None:
-        self.all_whole, self.all_numbers, self.any_numbers = True, True, False
+    all_whole: bool = True
+    all_numbers: bool = True
+    any_numbers: bool = False
 
     def add(self, column: Any, *, numbers: bool) -> None:
         """Take a batch into account; ``numbers`` also checks for numbers of any kind, which takes longer."""
@@ -264,12 +269,87 @@ def _all_match(column: Any, expression: str) -> bool:
 def open_file(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
-        header, dialect, length = read_header(handle, path, file.stamp.size)
+        header, dialect, length = _read_header(handle, path, file.stamp.size)
     columns = match_columns([name.strip() for name in header], options, str(path), table=True)
     shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+
+
+def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
+    """The names in the header line, how the file is written, and the length of that line in bytes."""
+    if is_gzip(path):
+        _check_start(handle, f"{path}: the file", size)
+        handle.seek(0)
+    start = decompress(handle, path).read(MOST_HEADER)
+    if not start.strip():
+        raise ValueError(f"{path}: the file is empty")
+    if b"\0" in start[:4096]:
+        raise ValueError(f"{path}: {NOT_UTF8}")
+    decoded = start.decode("utf-8-sig", errors="replace")
+    text = io.StringIO(decoded, newline="")
+    try:
+        delimiter = _delimiter(decoded, path)
+        header = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
+    except csv.Error:
+        limit = csv.field_size_limit()
+        raise ValueError(f"{path}: a name in the header line has more than {limit:,} characters") from None
+    if len(start) == MOST_HEADER and text.tell() >= len(text.getvalue()):
+        raise ValueError(f"{path}: the header line does not end within {MOST_HEADER:,} bytes")
+    return header, Dialect(delimiter, _decimal_point(decoded, delimiter)), text.tell()
+
+
+def _delimiter(text: str, path: Path) -> str:
+    """What separates fields: tabs in a .tsv file, else commas, or what a header line without commas has."""
+    if suffix_of(path).startswith(".tsv"):
+        return "\t"
+    fields = next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
+    return next((mark for mark in ";\t|" if len(fields) == 1 and mark in fields[0]), ",")
+
+
+def _decimal_point(text: str, delimiter: str) -> str:
+    """A comma where it does not separate fields and a number of the first lines has one, else a point."""
+    if delimiter == ",":
+        return "."
+    rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1, LOOKED_AT)
+    return "," if any(_is_decimal_comma(field) for row in rows for field in row) else "."
+
+
+def _check_start(handle: IO[bytes], name: str, size: int) -> None:
+    """Refuse a gzip file of ``size`` bytes whose first megabytes become far too large."""
+    if size * files.DEFLATE_RATIO <= files.LEAST:
+        return
+    data, count = handle.read(SAMPLE), 0
+    engine = zlib.decompressobj(31)
+    while data:
+        count += len(engine.decompress(data, 1 << 20))
+        data = engine.unconsumed_tail
+        if engine.eof:  # a file may have several parts, one after the other
+            data, engine = engine.unused_data, zlib.decompressobj(31)
+        check_expansion(name, count, min(size, SAMPLE))
+
+
+def _read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
+    with file.opened() as handle:
+        text = io.TextIOWrapper(decompress(handle, file.path), "utf-8-sig", errors="replace", newline="")
+        rows = csv.reader(_first_lines(text), delimiter=dialect.delimiter)
+        end, header = 0, True
+        for row in rows:
+            start, end = end + 1, rows.line_num
+            if row and not header:
+                yield start, row
+            header = header and not row
+
+
+def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
+    remaining = SEARCHED
+    while remaining > 0 and (line := text.readline(remaining)):
+        remaining -= len(line)
+        if remaining > 0:
+            yield line
 
 
 def _field_error(column: str, kind: Any, text: str, location: str, file: DataFile) -> ValueError:
@@ -278,7 +358,7 @@ def _field_error(column: str, kind: Any, text: str, location: str, file: DataFil
     expected = EXPECTED.get(kind, "text in UTF-8")
     if kind == pa.float64() and text.rstrip().endswith("%"):
         location += " (percentages? leave out the % and divide by 100)"
-    if kind == pa.float64() and is_decimal_comma(text):
+    if kind == pa.float64() and _is_decimal_comma(text):
         location += " (a decimal comma? write 0.5, or separate columns by semicolons)"
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
@@ -302,7 +382,7 @@ def save(store: Store, path: Path) -> None:
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
-            arrays = [_to_arrow(columns[name], kind) for name, kind in types.items()]
+            arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
             writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
 
 
@@ -318,7 +398,3 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
             order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
             raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")
     return [f"{schema.holds}.{name}" for name in schema.class_names]
-
-
-def _to_arrow(array: Array, kind: Any) -> Any:
-    return pa.array(np.ascontiguousarray(array), kind) if array.dtype.kind == "U" else pa.array(array).cast(kind)

@@ -11,7 +11,6 @@ table. Written with the data as a list, or as a number for confidences.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 from collections.abc import Iterator
@@ -24,11 +23,10 @@ import pyarrow as pa
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import Store
-from calibrant.predictions.formats.tables import TableReader, check_rows, name_labels
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import DataFile, check_expansion, file_errors, open_first, suffix_of
+from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
+from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
 from calibrant.predictions.schema import Schema
+from calibrant.predictions.stores import BATCH, Store
 
 LONGEST_LINE = 1 << 24  # bytes
 PIECE = 1 << 16  # numbers that are converted at once
@@ -130,7 +128,7 @@ def _read_lines(file: DataFile) -> Iterator[JsonLine]:
     """The objects of a file, in order; empty lines are none."""
     size = 0
     with file.opened() as handle:
-        stream: Any = gzip.GzipFile(fileobj=handle) if suffix_of(Path(file.path)).endswith(".gz") else handle
+        stream = decompress(handle, file.path)
         for number in itertools.count(1):
             text = stream.readline(LONGEST_LINE + 1)
             if not text:

@@ -20,21 +20,21 @@ from typing import IO, Any
 
 import numpy as np
 
+from calibrant._arrays import check_characters
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
-from calibrant.predictions.files import Store
+from calibrant.predictions.files import array_name, file_errors, open_first
 from calibrant.predictions.formats.arrays import (
     ArrayReader,
     StoredArray,
     open_arrays,
     parse_header,
     read_facts,
-    write_array,
     write_column,
 )
-from calibrant.predictions.paths import array_name, file_errors, open_first
-from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
+from calibrant.predictions.schema import DATA, GROUP, SINGLE
+from calibrant.predictions.stores import Store
 
 CHECKSUMS = "checksums"
 MISMATCH = "the file is damaged, or of another set than the checksums beside it, which may be about to be replaced"
@@ -118,14 +118,14 @@ def save(store: Store, path: Path) -> None:
             with aside.open("wb") as handle:
                 file = _SummedFile(handle)
                 if name in facts:
-                    write_array(file, np.array(facts[name]))
+                    np.lib.format.write_array(file, np.array(facts[name]))
                 else:
                     write_column(file, store, name)
             lines.append(f"{file.crc:08x} {name}")
             sync(aside)
         aside = asides.enter_context(written_aside(path.with_name(f"{start}{CHECKSUMS}.npy")))
         with aside.open("wb") as handle:
-            write_array(handle, np.array(lines))
+            np.save(handle, np.array(lines))
         with _lock(path.parent):
             asides.close()
 

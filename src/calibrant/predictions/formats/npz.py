@@ -17,7 +17,7 @@ import numpy as np
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import OpenOptions, facts_of
-from calibrant.predictions.files import Store
+from calibrant.predictions.files import DEFLATE_RATIO, DataFile, check_expansion, open_first
 from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
     ArrayReader,
@@ -26,10 +26,9 @@ from calibrant.predictions.formats.arrays import (
     open_arrays,
     parse_header,
     read_facts,
-    write_array,
     write_column,
 )
-from calibrant.predictions.paths import DEFLATE_RATIO, DataFile, check_expansion, open_first
+from calibrant.predictions.stores import Store
 
 MOST_DIRECTORY = 1 << 23  # bytes
 _END = struct.Struct("<4s4H2LH")
@@ -52,12 +51,12 @@ def open_file(path: Path, options: OpenOptions) -> ArrayReader:
             raise ValueError(f"{path}: the archive says that it holds {count} members, its directory {len(members)}")
         starts = _find_starts(handle, file, members)
         arrays = [info for info in members if info.filename.endswith(".npy")]
-        infos = {info.filename.removesuffix(".npy"): info for info in arrays}
+        names = [info.filename.removesuffix(".npy") for info in arrays]
+        infos = dict(zip(names, arrays, strict=True))
 
         def array_of(name: str) -> StoredArray:
             return _stored_array(file, handle, infos[name], starts[infos[name].filename])
 
-        names = [info.filename.removesuffix(".npy") for info in arrays]
         return open_arrays(str(path), names, array_of, options, read_facts(names, array_of))
 
 
@@ -86,38 +85,42 @@ def _find_starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInf
     """Where the bytes of each member start; its own header must say what the directory says, and none may overlap."""
     starts, end, previous = {}, 0, ""
     for info in sorted(members, key=lambda info: info.header_offset):
-        name = shorten(info.filename)
         if info.header_offset < end:
-            raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {previous}")
+            pair = f"{shorten(info.filename)} overlaps {shorten(previous)}"
+            raise ValueError(f"{file.path}: the archive is damaged: {pair}")
         handle.seek(info.header_offset)
         head = handle.read(_LOCAL.size)
         if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
-            raise ValueError(f"{file.path}: {name} is not where the archive says")
+            raise ValueError(f"{file.path}: {shorten(info.filename)} is not where the archive says")
         _, _, _, flags, method, _, _, crc, compressed, size, length, extra = _LOCAL.unpack(head)
         title = handle.read(length).decode("utf-8" if flags & 0x800 else "cp437", "replace")
         expected = (info.orig_filename, info.flag_bits & _FLAGS, info.compress_type)
         sizes = [(crc, info.CRC), (compressed, info.compress_size), (size, info.file_size)]
         differ = not flags & _LATER and any(local not in (central, 0xFFFFFFFF) for local, central in sizes)
         if (title, flags & _FLAGS, method) != expected or differ:
-            raise ValueError(f"{file.path}: the archive is damaged: {name} and the directory disagree")
+            pair = f"{shorten(info.filename)} and the directory"
+            raise ValueError(f"{file.path}: the archive is damaged: {pair} disagree")
         starts[info.filename] = info.header_offset + _LOCAL.size + length + extra
-        end, previous = starts[info.filename] + info.compress_size, name
+        end, previous = starts[info.filename] + info.compress_size, info.filename
     if end > file.stamp.size:
-        raise ValueError(f"{file.path}: {previous} ends after the file does")
+        raise ValueError(f"{file.path}: {shorten(previous)} ends after the file does")
     return starts
 
 
 def _stored_array(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, start: int) -> StoredArray:
-    name = f"{file.path}: {shorten(info.filename.removesuffix('.npy'))}"
-    if info.flag_bits & 1:
-        raise ValueError(f"{name} is encrypted")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{name} must be stored or deflated, got zip method {info.compress_type}")
-    is_stored = info.compress_type == zipfile.ZIP_STORED
+    is_stored, name = info.compress_type == zipfile.ZIP_STORED, info.filename.removesuffix(".npy")
     limit = info.compress_size if is_stored else DEFLATE_RATIO * info.compress_size + 64
-    if info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
-        raise ValueError(f"{name} declares {info.file_size} bytes, more than {info.compress_size} can hold")
-    check_expansion(name, info.file_size, info.compress_size)
+    problem = ""
+    if info.flag_bits & 1:
+        problem = "is encrypted"
+    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        problem = f"must be stored or deflated, got zip method {info.compress_type}"
+    elif info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
+        problem = f"declares {info.file_size} bytes, more than {info.compress_size} can hold"
+    if problem:
+        raise ValueError(f"{file.path}: {shorten(name)} {problem}")
+    if not is_stored:
+        check_expansion(f"{file.path}: {shorten(name)}", info.file_size, info.compress_size)
     handle.seek(start)
     stream: Any = handle if is_stored else InflatingStream(handle, info.compress_size)
     header = parse_header(stream, info.file_size)
@@ -133,7 +136,7 @@ def save(store: Store, path: Path) -> None:
                 write_column(file, store, name)
         for name, value in facts_of(store.schema).items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
-                write_array(file, np.array(value))
+                np.lib.format.write_array(file, np.array(value))
 
 
 def _align(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

@@ -2,17 +2,24 @@
 
 Written: the data as a fixed-size list column, for images flat, with their shape in the file's metadata, and a checksum
 in every page. Read: any list column, or one column per class; checksums are compared where there are some.
+
+Files may lie in other storage. URIs are those of Arrow's file systems (s3, gs, abfs, hdfs, ...). They may carry the
+options of their file system, ``s3://bucket/x.parquet?region=eu-west-1``; credentials come from the environment, as that
+file system takes them.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import glob
 import json
 import math
 import re
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,25 +32,102 @@ from calibrant._files import parse_json, written_aside
 from calibrant._parquet import column_chunks
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
-from calibrant.predictions.files import Store
-from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
-from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import (
+from calibrant.predictions.files import (
     RATIO,
+    URI_OPTIONS,
     DataFile,
     Remote,
-    RemoteFile,
+    Stamp,
     check_crc,
     check_expansion,
+    check_suffix,
+    find_shards,
     open_first,
-    remote_stamp,
+    suffix_of,
 )
+from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
 from calibrant.predictions.schema import Schema
+from calibrant.predictions.stores import BATCH, Store
 
 LEAST_SAMPLE = 1 << 26  # bytes that one sample of any file may become
 BUFFER = 1 << 24  # bytes read ahead, over all columns
 SMALL = 1 << 26  # bytes of a file
 CHECKSUM = b"calibrant_crc32"
+_SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in other storage, as it was when it was opened first."""
+
+    path: str
+    stamp: Stamp
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """A handle of Arrow's for random access; an error, at the latest in the end, if the file changes."""
+        self.stamp.check(_remote_stamp(self.path), self.path)
+        system, path = _file_system(self.path)
+        with system.open_input_file(path) as handle:
+            yield handle
+        self.stamp.check(_remote_stamp(self.path), self.path)
+
+
+def _remote_stamp(uri: str) -> Stamp:
+    """The size of a file in other storage, and when it was last written."""
+    system, path = _file_system(uri)
+    info = system.get_file_info(path)
+    if not info.is_file:
+        raise FileNotFoundError(uri)
+    return Stamp(info.size or 0, info.mtime_ns or 0)
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and what it calls the file; imported here, as most predictions are local."""
+    from pyarrow.fs import FileSystem
+
+    system, path = FileSystem.from_uri(uri)
+    return system, path
+
+
+def expand_uri(uri: str, data: Collection[str]) -> list[Remote]:
+    """The files that a URI means, which may be a folder or a pattern; see `files.find_files`."""
+    if _SECRET.match(uri):
+        raise ValueError("credentials belong in the environment, as reports name the files they were made from")
+    options = (URI_OPTIONS.search(uri) or [""])[0]
+    plain = uri.removesuffix(options)
+    if glob.has_magic(plain):
+        parts = plain.split("/")
+        start = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        matches = _list_remote("/".join(parts[:start]), options, "/".join(parts[start:]))
+        files = find_shards(matches, uri, "the pattern matches", data)
+    else:
+        system, path = _file_system(uri)
+        files = [Remote(uri)]
+        if system.get_file_info(path).type.name == "Directory":
+            files = find_shards(_list_remote(plain.rstrip("/"), options, "*"), uri, "the folder holds", data)
+    check_suffix(files[0])
+    if suffix_of(files[0]) != ".parquet":
+        raise ValueError(f"{files[0]}: only Parquet is read from remote storage; copy the file to this machine first")
+    return files
+
+
+def _list_remote(folder: str, options: str, pattern: str) -> list[Remote]:
+    """The files below a folder that a pattern matches, part by part; ``**`` is any number of folders."""
+    from pyarrow.fs import FileSelector
+
+    system, root = _file_system(folder + options)
+    selector = FileSelector(root, allow_not_found=True, recursive="/" in pattern)
+    paths = [info.path.removeprefix(root).lstrip("/") for info in system.get_file_info(selector) if info.is_file]
+    return [Remote(f"{folder}/{path}{options}") for path in paths if _matches(path.split("/"), pattern.split("/"))]
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
 class ParquetReader(TableReader):
@@ -76,7 +160,7 @@ def _open_parquet(handle: Any, file: DataFile | RemoteFile, columns: int) -> Any
 def open_file(path: Path | Remote, options: OpenOptions) -> ParquetReader:
     """Read the footer and find our columns."""
     if isinstance(path, Remote):
-        remote = RemoteFile(str(path), remote_stamp(str(path)))
+        remote = RemoteFile(str(path), _remote_stamp(str(path)))
         if not remote.stamp.size:
             raise ValueError(f"{path}: the file is empty")
         with remote.opened() as remote_handle:

@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, check_texts, check_width
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
-from calibrant.predictions.files import Store
+from calibrant.predictions.files import DataFile, check_crc, open_first
 from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
     ArrayReader,
@@ -32,8 +32,7 @@ from calibrant.predictions.formats.arrays import (
     column_blocks,
     open_arrays,
 )
-from calibrant.predictions.paths import DataFile, check_crc, open_first
-from calibrant.predictions.schema import check_texts, check_width
+from calibrant.predictions.stores import Store
 
 TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array, map_levels
+from calibrant._arrays import Array, check_texts, check_width, map_levels
 from calibrant._validation import shorten
-from calibrant.predictions.class_columns import two_columns
-from calibrant.predictions.columns import ColumnMap, check_options, match_columns
-from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders, first_dtypes
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH, MemoryStore
-from calibrant.predictions.paths import file_errors
-from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
-from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
+from calibrant.predictions.schema import UNITS, Schema
+from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
+from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value, two_columns
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -36,7 +34,8 @@ class TableReader(Reader):
 
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None, arrow_schema: Any):
         super().__init__(path, columns, schema, count)
-        self.text = "labels" in self.names and is_text(arrow_schema.field(columns.sources("labels")[0]).type)
+        if "labels" in self.names:
+            self.has_text_labels = is_text(arrow_schema.field(columns.sources("labels")[0]).type)
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
         raise NotImplementedError
@@ -56,9 +55,6 @@ class TableReader(Reader):
             if self.count not in (None, row):
                 raise ValueError(f"{self.path}: the footer promises {self.count} rows, the file holds {row}")
 
-    def _has_text_labels(self) -> bool:
-        return self.text
-
     def label_values(self) -> LabelValues:
         """The different labels, in a pass over them."""
         return self._values(self.columns.sources("labels")[0])
@@ -70,9 +66,8 @@ class TableReader(Reader):
 
     def _values(self, column: str) -> LabelValues:
         values = LabelValues()
-        with file_errors(self.path):
-            for batch in self._batches([column], 1 << 16):
-                values.add(distinct_values(batch, column, f"{self.path}: "))
+        for batch in self._batches([column], 1 << 16):
+            values.add(distinct_values(batch, column, f"{self.path}: "))
         return values
 
 
@@ -87,16 +82,8 @@ class FrameReader(TableReader):
         yield from self.table.select(columns).to_batches(max_chunksize=rows)
 
 
-def from_frame(
-    frame: Any,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    groups: Sequence[str] | None,
-    facts: dict[str, Any],
-    *,
-    unlabelled: bool,
-) -> MemoryStore:
+def from_frame(frame: Any, options: OpenOptions) -> MemoryStore:
     """The predictions of a frame, in memory; see `Predictions.from_frame`."""
-    options = check_options(columns, groups, facts, unlabelled=unlabelled)
     table = _as_table(frame)
     with file_errors(FRAME):
         matched = match_columns(table.schema.names, options, FRAME, table=True)
@@ -318,6 +305,20 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], location: Location) 
         row = int(np.argmax(as_array(values.is_null()))) // size
         raise ValueError(f"{location.prefix}column {shorten(title)!r} has no value in the list of {location.at(row)}")
     return _numbers(values, title, location).reshape(len(column), *shape)
+
+
+def is_gzip(path: str | Path) -> bool:
+    """Whether a file is compressed, by its name."""
+    return suffix_of(Path(path)).endswith(".gz")
+
+
+def decompress(handle: IO[bytes], path: str | Path) -> Any:
+    """A stream of what a file holds, compressed or not."""
+    if not is_gzip(path):
+        return handle
+    import gzip  # here, because few files are compressed
+
+    return gzip.GzipFile(fileobj=handle)
 
 
 def arrow_types(store: Store) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.labels import customary_positive
+from calibrant.predictions.schema import customary_positive
 from tests.helpers.predictions import FORMATS, refusal_of
 
 P = np.array([0.75, 0.25, 0.5, 0.125, 1.0])

@@ -1,47 +1,49 @@
-"""Data in one column per class, or in one column for two classes: the class of each column, and the class names.
+"""What the names of columns mean: one column per class, and errors where a name may mean several things.
 
 Columns per class are numbered or named, ``logits_0`` or ``p_cat``; they are put into the order of the class names that
-the caller gives.
-
-One column for two classes holds P(positive), or as a logit the input of a sigmoid: the logits of the two classes are 0
-and z, whose softmax is sigmoid(z). The positive class is given by the caller, by the name of the column, or by
-convention if the classes are 0 and 1, False and True, or -1 and 1; otherwise the file is refused.
+the caller gives. Errors name the options that would probably read the file.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from calibrant._arrays import Array
-from calibrant._validation import listing, shorten
-from calibrant.predictions.column_hints import column_options
-from calibrant.predictions.labels import (
-    CUSTOMARY_PAIRS,
+from calibrant._validation import did_you_mean, find_closest, listing, shorten
+from calibrant.predictions.schema import (
+    CUSTOMARY_NAMES,
+    DATA,
+    PREDICTED,
+    SINGLE,
     Codes,
-    LabelDecoder,
-    LabelValues,
     Names,
     Naming,
     are_positions,
     codes_of,
-    customary_positive,
-    not_among,
+    customary,
     number_of,
-    position_of,
-    same_class,
+    one_column_kind,
 )
-from calibrant.predictions.schema import is_whole
-from calibrant.predictions.values import Location, check_numbers
 
+if TYPE_CHECKING:
+    from calibrant.predictions.columns import OpenOptions
+
+EXPECTED = "logits or probabilities with labels, or confidence with correct or with predicted and labels"
+MOST_LISTED = 8  # columns that a proposal lists
+LONGEST_OPTIONS = 200  # characters
+_LOGITS = re.compile(r"log_?prob|log_?softmax|log_?p$|logit|decision|margin", re.IGNORECASE)
+_METADATA = re.compile(
+    r"|unnamed: 0|index|y|class|actual|split|fold|text|sentence|file|filename|path|name|image|date|time", re.IGNORECASE
+)
+#: Names that the labels may have.
+_PERHAPS_LABELS = ("labels", "label", *CUSTOMARY_NAMES["labels"], "y", "true", "class", "actual", "gt", "outcome")
 _DIGITS = re.compile("[0-9]{1,9}")
-_OWN = re.compile(r"(probabilities|logits)[._](.+)", re.DOTALL)
-_OF_PROBABILITY = re.compile(r"(p|prob|proba|probability|probabilities|logit|logits)[^0-9a-z]", re.IGNORECASE)
 
 
 def per_class(names: Sequence[str], word: str, mark: str) -> list[str]:
@@ -186,100 +188,118 @@ def _unclear_reason(columns: Names, requested: Names) -> str:
     )
 
 
-def two_columns(holds: str, title: str, positive: int, values: Array, location: Location) -> Array:
-    """The numbers of both classes, ``[n, 2, ...]``, from those of the positive class, ``[n]`` or ``[n, 1, ...]``."""
-    values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
-    column = values[:, None] if values.ndim == 1 else values
-    # A probability may be beyond 1 by rounding, and its complement may not be below 0.
-    complement = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
-    pair = (column, complement) if positive == 0 else (complement, column)
-    return np.concatenate(pair, axis=1, dtype=values.dtype)
+@dataclass(frozen=True)
+class ColumnErrors:
+    """Errors about the columns of one file; ``table`` is whether its data may be one column per class."""
+
+    names: Sequence[str]
+    options: OpenOptions
+    path: str
+    table: bool
+
+    def absent(self, column: str, role: str) -> ValueError:
+        """The error about a column that the caller names and the file does not have."""
+        guess = did_you_mean(column, self.names) or ";"
+        reason = f"no column {shorten(column)!r} (given as {role}){guess}"
+        return ValueError(f"{self.path}: {reason} it holds {listing(self.names)}")
+
+    def lacking(self, reason: str, role: str, aliases: Sequence[str] = ()) -> ValueError:
+        """The error about a column of ours that the file does not have and the caller does not map."""
+        mapped = {str(column) for column in self.options.columns.values()} | set(DATA)
+        free = [column for column in self.names if column not in mapped]
+        guess = next((match for alias in (role, *aliases) if (match := find_closest(alias, free))), "NAME")
+        advice = f"say which it is, for example {column_options({role: guess})}"
+        if not free:
+            advice = f"save {role} in the same file"
+        return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
+
+    def no_outcome(self) -> ValueError:
+        """The error about confidences without a column for whether the predictions were correct."""
+        reason = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
+        columns = propose(self.names, table=self.table)
+        if not {"labels", PREDICTED} <= set(columns):
+            return self.lacking(reason, "correct")
+        pair = {role: columns[role] for role in (PREDICTED, "labels")}
+        advice = f"say which is which, probably {column_options(pair)}"
+        return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
+
+    def no_data(self, requested: str | None) -> ValueError:
+        """The error about a file without logits, probabilities or confidence, or without what the caller requested."""
+        reason = "no logits, probabilities or confidence" if requested is None else f"no {requested}"
+        mapped = {str(column) for column in self.options.columns.values()} | set(self.options.groups)
+        columns = propose([name for name in self.names if name not in mapped], table=self.table)
+        if self.names and all(re.fullmatch(r"[-+.0-9e]+", name) for name in self.names):
+            return ValueError(f"{self.path}: the first line must name the columns, got {listing(self.names, 5)}")
+        if self.names and all(re.fullmatch(r"arr_[0-9]+", name) for name in self.names):
+            advice = "save them by name, np.savez('x.npz', logits=..., labels=...)"
+            return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
+        if requested is not None or not columns:
+            guess = next((name for name in DATA if find_closest(name, self.names)), "logits")
+            return self.lacking(f"{reason}, expected {EXPECTED}", requested or guess)
+        if columns.get("labels") in SINGLE["labels"]:
+            del columns["labels"]
+        columns = {role: column for role, column in columns.items() if role not in self.options.columns}
+        data = columns.get("probabilities")
+        advice = f"say which is which, probably {column_options(columns)}"
+        if data is not None:
+            advice += ", or logits= if they are logits"
+        if isinstance(data, str) and "*" not in data:
+            advice += "; of one column for two classes, --positive NAME says which class it is of"
+        return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
 
 
-def widen(holds: str, values: Array, positive: int) -> Array:
-    """`two_columns` for an array in memory."""
-    return two_columns(holds, holds, positive, values, Location())
+def column_options(columns: dict[str, str | Sequence[str]]) -> str:
+    """The options, for the command line and for Python, that map columns; names too long to repeat are left out."""
+    texts = {role: value if isinstance(value, str) else ",".join(value) for role, value in columns.items()}
+    words = " ".join(f"--column {shlex.quote(f'{role}={text}')}" for role, text in texts.items())
+    if len(words) > LONGEST_OPTIONS or not words.isprintable():
+        return " ".join(f"--column {role}=NAME" for role in columns)
+    arguments = {role: value if isinstance(value, str) else list(value) for role, value in columns.items()}
+    return f"{words} (in Python columns={json.dumps(arguments, ensure_ascii=False)})"
 
 
-def read_two_classes(
-    values: LabelValues, positive: str, names: Names | None, column: str, ignore_index: int | None, prefix: str
-) -> LabelDecoder:
-    """Choose how labels are read if the data are one column, and which class that column belongs to.
+def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[str]]:
+    """Guess the meaning of columns with other names than ours; empty if there is no guess.
 
-    Args:
-        values: the different labels; empty if there are no labels.
-        positive: the positive class, if the caller names it.
-        names: names of the classes in order, if known.
-        column: the name of the column, which may name its class.
-        ignore_index: a label that is not a class.
-        prefix: the beginning of error messages.
+    In a ``table`` the data may be several columns.
+
+    Example:
+        >>> propose(["y_true", "y_score"], table=True)
+        {'labels': 'y_true', 'probabilities': 'y_score'}
     """
-    labels = sorted({*map(str, values.numbers), *values.texts} - {str(ignore_index)})
-    if len(labels) > 2:
-        raise ValueError(
-            f"{prefix}one column is of two classes, and the labels are of {len(labels)}, {listing(labels, 5)}: give "
-            "one column per class"
-        )
-    numeric = all(map(is_whole, labels)) and not (names is not None and set(labels) <= set(names))
-    claimed = _class_in(column, names or labels or ("0", "1"))
-    if positive and claimed and same_class(positive, names or labels) not in ("", claimed):
-        raise ValueError(
-            f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, and positive is given as "
-            f"{shorten(positive)!r}: they must be the same"
-        )
-    match = _OWN.fullmatch(column)
-    if match and not claimed:
-        claimed = match[2]
-        if len(names or labels) == 2 or (number_of(claimed) is not None and not set(labels) <= {"0", "1"}):
-            raise ValueError(
-                f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, which is not among the "
-                f"classes {listing(names or labels, 2)}"
-            )
-    positive = positive or claimed
-    is_positional = any(set(labels) <= set(pair) for pair in (("0", "1"), ("False", "True")))
-    if labels and names is not None and not positive and is_positional and not set(labels) <= set(names):
-        return LabelDecoder(names, numeric=numeric, positive=1)  # the label 1 or True, which has a name
-    classes = names or _both_classes(labels, positive, prefix)
-    position = position_of(positive, classes, prefix) if positive else customary_positive(classes)
-    if position is None:
-        actual = f"the classes are {listing(classes, 2)}" if len(classes) > 1 else f"all labels are {listing(classes)}"
-        raise ValueError(
-            f"{prefix}one column is of one class, and it is not said of which: {actual}; add "
-            f"{' or '.join(f'--positive {shlex.quote(shorten(name))}' for name in classes)} (in Python positive=...)"
-        )
-    codes = tuple(map(number_of, classes))
-    if None in codes or names is not None:
-        return LabelDecoder(classes, None if None in codes else codes_of(classes), numeric, positive=position)
-    # Labels that are 0 and 1 need no names.
-    return LabelDecoder(None if codes == (0, 1) else classes, codes_of(classes), numeric=True, positive=position)
+    truth = [name for role in _PERHAPS_LABELS for name in names if name.lower() == role]
+    predicted = customary("predicted", names)
+    if len(truth) > 1 and truth[0].lower() in ("label", "labels") and not predicted:
+        # Pipelines call their prediction "label"; the truth was added beside it.
+        truth, predicted = truth[1:], truth[:1]
+    present = set(names)
+    pair = next((name[:-6] for name in names if name.endswith(".score") and f"{name[:-6]}.label" in present), None)
+    if pair is not None and truth:  # the output of a pipeline for one sample
+        return {"labels": truth[0], "predicted": f"{pair}.label", "confidence": f"{pair}.score"}
+    assigned = {*truth[:1], *predicted[:1]}
+    candidates = [name for name in names if name not in assigned and not _is_metadata(name)]
+    if not candidates:  # what is called a prediction may be a number
+        candidates, predicted = predicted, []
+    start: dict[str, str | Sequence[str]] = {"labels": truth[0]} if truth else {}
+    if predicted and len(candidates) == 1:
+        return start | {"predicted": predicted[0], "confidence": candidates[0]}
+    if sum(bool(one_column_kind(name)) for name in candidates) > 1:  # of which one must be chosen
+        candidates = candidates[:1]
+    data = _data_columns(candidates, table=table)
+    return start | {"logits" if all(map(_LOGITS.search, candidates)) else "probabilities": data} if data else {}
 
 
-def _both_classes(labels: Sequence[str], positive: str, prefix: str) -> Names:
-    """The classes in their conventional order, or the negative one first; an unknown negative one is "not yes"."""
-    matching = same_class(positive, labels)
-    if positive and not matching and len(labels) == 2:
-        raise not_among(positive, labels, "the labels", prefix)
-    positive = matching or positive
-    candidates = dict.fromkeys([*labels, positive] if positive else labels)
-    custom = next((pair for pair in CUSTOMARY_PAIRS if {name.lower() for name in candidates} <= set(pair)), None)
-    if custom is not None:
-        spelling = {name.lower(): name for name in candidates}
-        is_title = not candidates or any(map(str.istitle, candidates))
-        return tuple(spelling.get(name, name.title() if is_title else name) for name in custom)
-    if not labels:
-        raise ValueError(f"{prefix}the class beside {shorten(positive)!r} is not known: give the two class_names")
-    negatives = [name for name in candidates if name != positive]
-    return (*(negatives or [f"not {positive}"]), *([positive] if positive else []))
+def _data_columns(names: Sequence[str], *, table: bool) -> str | Sequence[str]:
+    """One column, a pattern, or a list of a few."""
+    if len(names) < 2 or not table:
+        return names[0] if len(names) == 1 else ""
+    starts = [re.match(r".*?[_.(]", name) for name in names]
+    counts = Counter(match[0] for match in starts if match)
+    start, count = counts.most_common(1)[0] if counts else ("", 0)
+    if count >= 2 and count >= len(names) - 2:
+        return f"{start}*"
+    return tuple(names) if len(names) <= MOST_LISTED else ""
 
 
-def _class_in(column: str, options: Collection[str]) -> str:
-    """The class that the name of a column ends with, as in p_yes, P(yes) and yes; empty if there is none.
-
-    A number names a class only after a word for probability: fold_0 says nothing about the class 0.
-    """
-    for name in sorted(filter(None, options), key=len, reverse=True):
-        match = re.fullmatch(rf"(|.*[^0-9A-Za-z]){re.escape(name)}[)\]]?", column, re.DOTALL)
-        if match and (number_of(name) is None or _OF_PROBABILITY.fullmatch(match[1])):
-            return name
-    return ""
+def _is_metadata(name: str) -> bool:
+    return bool(_METADATA.fullmatch(name)) or name.lower() in ("id", "ids", "objectness", "correct") or "group." in name

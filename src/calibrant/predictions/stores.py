@@ -1,23 +1,25 @@
-"""Columns in memory: the arrays that a caller gives, checked."""
+"""The columns of predictions: arrays that a caller gives, checked at once, or files, checked as they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.class_columns import read_two_classes, two_columns
-from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
-from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, is_one_column, two_shape
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance
+from calibrant._arrays import Array, as_numpy, as_text, check_width
+from calibrant.predictions.labels import LabelValues, compare, read_two_classes
+from calibrant.predictions.schema import GROUP, Schema, as_name, check_schema, find_positive, is_one_column, two_shape
+from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance, two_columns
 
 if TYPE_CHECKING:
-    from calibrant.predictions.files import Store
+    from calibrant.predictions.files import Reader
 
 BATCH = 1 << 22  # numbers per batch where no size is given
+GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
 class MemoryStore:
@@ -58,7 +60,160 @@ class MemoryStore:
         freeze(self.columns)  # what comes out of a pickle is ours
 
 
-def check_rows(index: Any, count: int) -> slice | Array:
+@dataclass(eq=False)
+class FileStore:
+    """Columns in files, checked as they are read: arrays on first access, batches one at a time."""
+
+    readers: Sequence[Reader]
+    cache: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        """What all files hold."""
+        return self.readers[0].schema
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return self.readers[0].names
+
+    def __len__(self) -> int:
+        return sum(reader.rows() for reader in self.readers)
+
+    def column(self, name: str) -> Array:
+        """A whole column: a map of the file where there is one and it needs no change, else read and kept."""
+        if name not in self.cache:
+            array = self._mapped(name) if len(self.readers) == 1 else None
+            if array is None:
+                (columns,) = self.blocks(sys.maxsize, [name])
+                array = columns[name]
+            array.setflags(write=False)
+            self.cache[name] = array
+        return self.cache[name]
+
+    def _mapped(self, name: str) -> Array | None:
+        reader = self.readers[0]
+        array = reader.mapped(name)
+        if array is None:
+            return None
+        location = Location(f"{reader.file_of(name)}: ")
+        return check_column(name, array, len(self), self.schema, location, reader.columns.title(name))
+
+    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Stream the files, in order."""
+        numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
+        rows = size * max(1, GRAIN // (size * numbers))  # small batches are cut from larger reads
+        return rebatch(self._pieces(names, rows), size, f"{self.readers[0].path}: ")
+
+    def _pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        types: dict[str, str] = {}
+        for reader in self.readers:
+            row = 0
+            for piece in reader.pieces(names, rows):
+                count = _rows_in(piece)
+                for name, array in piece.items():
+                    location = Location(f"{reader.file_of(name)}: ", row, reader.name_row)
+                    array = check_column(name, array, count, self.schema, location, reader.columns.title(name))
+                    kind = "text" if array.dtype.kind == "U" else str(array.dtype)
+                    if types.setdefault(name, kind) != kind:
+                        actual = f"{name} {kind} after {types[name]}"
+                        raise ValueError(f"{location.prefix}shards must hold the same, got {actual}")
+                    piece[name] = array
+                row += count
+                yield piece
+
+    def take(self, rows: slice | Array) -> MemoryStore:
+        """Some of the samples, in one pass over the files."""
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        blocks = self.blocks(self.schema.rows(GRAIN), self.names)
+        return MemoryStore(self.schema, freeze(gather(blocks, rows)))
+
+    def load(self) -> MemoryStore:
+        """All columns, in one pass over the files."""
+        (columns,) = self.blocks(sys.maxsize, self.names)
+        return MemoryStore(self.schema, freeze(columns))
+
+    def describe(self) -> str:
+        """The number of samples, if known, and their files."""
+        counts = [reader.count for reader in self.readers]
+        size = "" if None in counts else f"{sum(count or 0 for count in counts)} samples in "
+        suffix = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
+        return f"{size}{self.readers[0].path}{suffix}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files behind the columns, each once."""
+        return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
+
+
+#: The columns of `Predictions`, in memory or in files.
+Store: TypeAlias = MemoryStore | FileStore
+
+
+def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    """The types of columns, from their first row; text may be wider in later rows."""
+    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
+
+
+def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
+    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
+    parts: list[dict[str, Array]] = []
+    remaining = size
+    for piece in pieces:
+        start, rows = 0, _rows_in(piece)
+        while start < rows:
+            stop = min(rows, start + remaining)
+            parts.append({name: array[start:stop] for name, array in piece.items()})
+            remaining -= stop - start
+            start = stop
+            if not remaining:
+                yield _join(parts, prefix)
+                parts, remaining = [], size
+    if parts:
+        yield _join(parts, prefix)
+
+
+def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
+    """Join pieces in new memory; each is released as soon as it is copied."""
+    if len(pieces) == 1:
+        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
+    columns = {}
+    for name in list(pieces[0]):
+        parts = [piece.pop(name) for piece in pieces]
+        shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts)
+        if dtype.kind == "U":  # one long text would make all others as wide
+            check_width(prefix + name, math.prod(shape), dtype.itemsize // 4)
+        columns[name], stop = np.empty(shape, dtype), shape[0]
+        while parts:
+            part = parts.pop()
+            columns[name][stop - len(part) : stop] = part
+            stop -= len(part)
+    return columns
+
+
+def _rows_in(piece: dict[str, Array]) -> int:
+    return len(next(iter(piece.values())))
+
+
+def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
+    """The samples with the given row numbers, in that order, from consecutive blocks that are read only once."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    pieces, start, position = [], 0, 0
+    for block in blocks:
+        stop = start + _rows_in(block)
+        end = int(np.searchsorted(ordered, stop))
+        if end > position:
+            pieces.append({name: array[ordered[position:end] - start] for name, array in block.items()})
+        start, position = stop, end
+        if position == len(ordered):
+            break
+    inverse = np.argsort(order)
+    return {name: array[inverse] for name, array in _join(pieces).items()}
+
+
+def as_rows(index: Any, count: int) -> slice | Array:
     """A slice, or the numbers of rows in 0..count - 1, from a slice, row numbers or a bool mask; at least one."""
     if isinstance(index, slice):
         if not range(*index.indices(count)):
@@ -112,7 +267,7 @@ def store_arrays(
         schema = _widen(arrays, holds, positive, facts)
     else:
         numbers, is_ours = arrays[holds]
-        schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+        schema = check_schema(holds, numbers.dtype, numbers.shape, facts)
         if schema.is_turned(holds):
             arrays[holds] = numbers.transpose(0, 2, 1), is_ours
         schema = replace(schema, positive=find_positive(positive, schema.class_names, schema.num_classes, ""))
@@ -152,7 +307,7 @@ def compare_arrays(predicted: Any, labels: Any) -> Array:
 def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, positive: str, facts: dict[str, Any]) -> Schema:
     """Put both classes in the place of one column, and the positions of the classes in that of labels."""
     numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
-    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), **facts)
+    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), facts)
     values = LabelValues()
     values.add_array(labels)
     decoder = read_two_classes(values, positive, schema.class_names, "", schema.ignore_index, "")

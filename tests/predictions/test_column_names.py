@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.column_hints import column_options, propose
+from calibrant.predictions.column_names import column_options, propose
 from calibrant.predictions.schema import customary, one_column_kind
 from tests.helpers.predictions import refusal_of
 
