@@ -261,9 +261,8 @@ TESTED_ELSEWHERE = {
     "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
     "posthoc/_compiled.py": "tests/posthoc/test_temperature.py and test_logit_norm.py: both ways give the same",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
-    "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
-    "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
+    "report/html/tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }
 
 

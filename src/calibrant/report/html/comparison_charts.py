@@ -13,8 +13,7 @@ from typing import Any
 
 from calibrant.metrics import METRICS, base_name, describe
 from calibrant.report.document import Part, highest_risk
-from calibrant.report.html.charts import reach
-from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, short, title, words
+from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, reach, short, title, words
 from calibrant.report.text import (
     MINUS,
     count,
