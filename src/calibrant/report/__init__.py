@@ -51,15 +51,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.comparison_page import write_comparison
     from calibrant.report.html.data_page import ContactSheet, check_page_folder, write_data_page
     from calibrant.report.html.demo_page import write_demonstration
-    from calibrant.report.html.maps_page import (
-        CONFIDENCE,
-        RANK,
-        ImageMaps,
-        MethodMaps,
-        label_colours,
-        paint_labels,
-        write_maps_page,
-    )
+    from calibrant.report.html.maps_page import ImageMaps, MethodMaps, label_colours, write_maps_page
     from calibrant.report.html.tables import PrintedNumber, framed, labelled, render_comparison_table
     from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit

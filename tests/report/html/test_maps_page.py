@@ -10,9 +10,9 @@ import re
 import numpy as np
 from PIL import Image
 
-from calibrant.report import CONFIDENCE, RANK, label_colours, paint_labels, write_maps_page
+from calibrant.report import label_colours, write_maps_page
 from calibrant.report.html import maps_page
-from calibrant.report.html.maps_page import VOID, paint_ramp, paint_wrong
+from calibrant.report.html.maps_page import CONFIDENCE, RANK, VOID, paint_labels, paint_ramp, paint_wrong
 from tests.helpers.image_maps import image_maps
 
 

@@ -216,11 +216,11 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
         np.asarray(points["right"], dtype=bool),
     )
     with axis_at(target, (3.4, 2.8)) as axis:
-        for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
-            axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
+        for word, mask, style in (("right", is_right, line_style(0)), ("wrong", ~is_right, line_style(1))):
+            axis.scatter(msp[mask], height[mask], s=4, color=style[0], alpha=0.3, linewidths=0, rasterized=True)
             mean, spread = known_values(logits[f"{word}_mean"]), np.nan_to_num(known_values(logits[f"{word}_spread"]))
             is_known = np.isfinite(mean)
-            draw_band(axis, centre[is_known], mean[is_known], spread[is_known], (colour, dash), label=word)
+            draw_band(axis, centre[is_known], mean[is_known], spread[is_known], style, label=word)
         shares(axis, x=(0, 1))
         axis.legend(fontsize=7, frameon=False, loc="upper left")
         label_axis(axis, "confidence", "largest logit", title)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -17,44 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from calibrant._arrays import Doubles
 from calibrant.report.document import Part, check_series, risk_top
-from calibrant.report.figures import (
-    BASE,
-    INK,
-    MUTED,
-    RIGHT,
-    SERIES,
-    WRONG,
-    axis_at,
-    draw_band,
-    label_axis,
-    line_style,
-    literal,
-    shares,
-)
+from calibrant.report.figures import BASE, INK, MUTED, axis_at, draw_band, label_axis, line_style, literal, shares
 from calibrant.report.text import count, number, percent, round_percent
 
 if TYPE_CHECKING:
-    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MSPBin, RankStatistics
-
-_SHIFTED = SERIES[4]
-
-
-class DrawnCurve(Protocol):
-    """What a figure needs of a risk-coverage curve: ``[P]`` coverages and risks, and the area under it."""
-
-    @property
-    def coverage(self) -> Doubles: ...  # noqa: D102
-    @property
-    def risk(self) -> Doubles: ...  # noqa: D102
-    @property
-    def aurc(self) -> float: ...  # noqa: D102
+    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MethodCurve, MSPBin, RankStatistics
 
 
 def draw_risk_coverage_by_method(
     target: str | Path | Axes,
-    curves: Mapping[str, DrawnCurve],
+    curves: Mapping[str, MethodCurve],
     *,
     target_risk: float | None = None,
     marks: Mapping[str, float] | None = None,
@@ -128,19 +101,19 @@ def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP,
         SC, Fig. 9 (right) and 13.
     """
     subject = "the largest logit given the MSP"
-    lines = (("right", RIGHT, "-"), ("wrong", WRONG, "--"))
+    styles = {"right": line_style(0), "wrong": line_style(1)}
     if not all(hasattr(bands, part) for part in ("msp", "right", "wrong")):
         raise ValueError(f"{subject} needs what max_logit_given_msp gives, got {type(bands).__name__}")
-    for word, _, _ in lines:
+    for word in styles:
         part = {"msp": bands.msp, **_series(f"{subject}, {word},", getattr(bands, word), ("mean", "std"))}
         check_series(f"{subject}, {word},", part, ("msp", "mean", "std"))
     with axis_at(target, (3.4, 2.8)) as axis:
         handles = []
-        for word, colour, dash in lines:
+        for word, style in styles.items():
             windows = getattr(bands, word)
-            handles += draw_band(axis, bands.msp, windows.mean, windows.std, (colour, dash), label=word)
+            handles += draw_band(axis, bands.msp, windows.mean, windows.std, style, label=word)
         shares(axis, x=(0, 1))
-        _legend(axis, handles, [word for word, _, _ in lines], columns=2)
+        _legend(axis, handles, list(styles), columns=2)
         label_axis(axis, "confidence (MSP)", "largest logit", title)
 
 
@@ -254,7 +227,7 @@ def draw_errors_by_source(
     with axis_at(target, (3.8, 1.3 + 0.3 * len(rows))) as axis:
         bars = [
             axis.barh(heights, original, 0.65, color=BASE),
-            axis.barh(heights, shifted, 0.65, left=original, color=_SHIFTED),
+            axis.barh(heights, shifted, 0.65, left=original, color=line_style(4)[0]),
         ]
         for y, row in zip(heights, rows, strict=True):
             text = percent(row["shifted_share"]) if row["errors"] > 0 else "no errors"

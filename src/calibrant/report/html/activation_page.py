@@ -13,18 +13,7 @@ from calibrant.report import html
 from calibrant.report.document import Part, check_format
 from calibrant.report.html.svg import bar_legend, coloured, framed_picture, interval_bar, key, reach
 from calibrant.report.html.tables import clipped, number_table
-from calibrant.report.text import (
-    DASH,
-    count,
-    difference,
-    difference_span,
-    escape,
-    name,
-    percent,
-    quantity,
-    round_percent,
-    span,
-)
+from calibrant.report.text import DASH, count, difference, difference_span, escape, name, percent, round_percent, span
 
 if TYPE_CHECKING:
     from calibrant.report.figures.images import Cell
@@ -100,7 +89,7 @@ def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
     names = [method["name"] for method in document["methods"]]
     for method, cell in zip(row["methods"], cells[1:], strict=True):
         top = "".join(_class(entry) for entry in method["top"])
-        share = quantity(method["inside"], "share")
+        share = percent(method["inside"])
         inside = "" if share == DASH else f'<p class="inside">{share} inside the boxes</p>'
         title = f"{key(coloured(names.index(method['name'])))}{clipped(method['name'])}"
         picture = _picture(cell, f"Map of {escape(method['name'])}, {image_label}")

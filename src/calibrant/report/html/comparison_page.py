@@ -142,7 +142,7 @@ def _lead(document: Part) -> str:
     failed = len(document["failures"])
     if not failed:
         return lead
-    words = f"{count(failed)} run{'s' * (failed != 1)} failed, and {'are' if failed != 1 else 'is'} missing here."
+    words = f"{plots.counted(failed, 'run')} failed, and {'are' if failed != 1 else 'is'} missing here."
     return (
         f'{lead}<div class="own fair">{html.level_line("fair", "Incomplete")}'
         f'<p class="title"><a href="#failures">{words}</a></p></div>'

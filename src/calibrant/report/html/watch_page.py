@@ -14,19 +14,7 @@ from calibrant.report import html
 from calibrant.report.document import Part
 from calibrant.report.html.svg import Plot, Point, coloured, key, line, short, title
 from calibrant.report.html.tables import SortedCell, clipped, number_table, sortable, verdict_cell
-from calibrant.report.text import (
-    DASH,
-    allowed,
-    count,
-    escape,
-    finite,
-    number,
-    percent,
-    plain,
-    round_percent,
-    span,
-    typeset,
-)
+from calibrant.report.text import DASH, allowed, count, escape, finite, number, percent, round_percent, span, typeset
 
 TESTS = {
     "promise": "The promise",
@@ -228,7 +216,7 @@ def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> 
     if promised is not None:
         marks.append(_horizontal(plot, promised))
     for k, (part, rate) in enumerate(zip(arrivals, rates, strict=True)):
-        tip = f"{plain(part['batch'])}: {percent(rate)} of {count(part['answers'])} answers wrong"
+        tip = f"{part['batch']}: {percent(rate)} of {count(part['answers'])} answers wrong"
         marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
     plot.add(plot.clipped(*marks))
     latest = arrivals[-1]
@@ -248,9 +236,7 @@ def draw_coverage(ident: str, batches: Sequence[Part], fitted: float | None) -> 
     marks = [f'<path class="course s0" d="{plot.path(points)}"/>'] if points else []
     if finite(fitted) is not None and fitted is not None:
         marks.append(_horizontal(plot, fitted))
-    marks += [
-        _dot(plot, (x, y), f"{plain(batches[int(x) - 1]['name'])}: {percent(y)} answered", "s0") for x, y in points
-    ]
+    marks += [_dot(plot, (x, y), f"{batches[int(x) - 1]['name']}: {percent(y)} answered", "s0") for x, y in points]
     plot.add(plot.clipped(*marks))
     text = f"The share answered in {len(batches)} batches; {percent(fitted)} at the fit."
     return plot.render(ident, "Share answered over time", text)
@@ -269,7 +255,7 @@ def draw_evidence(ident: str, tests: Sequence[Part]) -> str:
         points = [(i + 1.0, min(HIGHEST, value)) for i, value in enumerate(test["log10_evidence"])]
         marks.append(f'<path class="course {coloured(k)}" d="{plot.path(points)}"/>')
         for (x, y), name in zip(points, test["batches"], strict=True):
-            tip = f"{TESTS[test['name']]}, {plain(name)}: {significant(10**y)} to 1"
+            tip = f"{TESTS[test['name']]}, {name}: {significant(10**y)} to 1"
             marks.append(_dot(plot, (x, y), tip, coloured(k)))
     plot.add(plot.clipped(*marks))
     over = [TESTS[test["name"]] for test in tests if test["alarm_since"] is not None]
