@@ -102,7 +102,7 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
         worst = None
         if beyond[k].any():
             b = int(np.argmax(beyond[k]))
-            happened = wilson_interval(int(hits[k, b]), int(counts[k, b]), level)
+            happened = _wilson_interval(int(hits[k, b]), int(counts[k, b]), level)
             worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), happened)
         share = float(sums[k].sum() / collected.samples)
         numbers = (int(labels[k]), int(predicted[k]), int(correct[k]))
@@ -127,7 +127,7 @@ def _limits(hits: Ints, counts: Ints, is_tested: Any, level: float) -> tuple[Dou
     return low, high
 
 
-def wilson_interval(part: int, total: int, level: float) -> Interval:
+def _wilson_interval(part: int, total: int, level: float) -> Interval:
     """A share with Wilson's limits."""
     low, high = wilson(part, total, level)
     return Interval(part / total, float(low), float(high))
@@ -139,7 +139,7 @@ def _majority(names: Sequence[str], labels: Ints, correct: Ints, level: float) -
     errors, model_errors = samples - int(labels[k]), samples - int(correct.sum())
     gained, lost = int(correct.sum() - correct[k]), int(labels[k] - correct[k])
     p_value = two_sided(gained, gained + lost, 0.5) if gained + lost else 1.0
-    return Majority(names[k], wilson_interval(errors, samples, level), model_errors, errors, p_value)
+    return Majority(names[k], _wilson_interval(errors, samples, level), model_errors, errors, p_value)
 
 
 def describe_classes(
@@ -172,7 +172,7 @@ def _share(part: int, total: int, level: float) -> dict[str, float | int | None]
     """A share with Wilson's limits, and its counts."""
     share: dict[str, float | None] = {"value": None, "low": None, "high": None}
     if total:
-        share = vars(wilson_interval(part, total, level))
+        share = vars(_wilson_interval(part, total, level))
     return {**share, "part": part, "of": total}
 
 

@@ -138,20 +138,21 @@ def outcome(part: Part) -> str:
     """What a policy did: shares answered and wrong, and the same by group."""
     answers = _values("Answers of the policy", "Share", part["rows"])
     if part.get("groups"):
-        column = escape(part.get("column") or "Group")
-        words = (part.get("column") or "Group", "Samples", "Answered", "Wrong answers", "Promised at most")
-        rows = [(f'{clipped(g["name"])}<span class="note">{escape(g.get("note") or "")}</span>',
-                 (count(g["samples"]), percent(g["answered"]),
-                  valued(g["wrong"], g.get("low"), g.get("high"), "share"), allowed(g.get("promised"))))
-                for g in part["groups"]]  # fmt: skip
-        answers += number_table(
-            "stack outcome", f"By {column}", words, rows, label=f"Answers of the policy by {column}"
-        )
+        column, rows = part.get("column") or "Group", []
+        for g in part["groups"]:
+            note = f'<span class="note">{escape(g.get("note") or "")}</span>'
+            errors = valued(g["wrong"], g.get("low"), g.get("high"), "share")
+            cells = (count(g["samples"]), percent(g["answered"]), errors, allowed(g.get("promised")))
+            rows.append((clipped(g["name"]) + note, cells))
+        words = (column, "Samples", "Answered", "Wrong answers", "Promised at most")
+        label = f"Answers of the policy by {escape(column)}"
+        answers += number_table("stack outcome", f"By {escape(column)}", words, rows, label=label)
     if part.get("menu"):
-        offers = [(f"at most {round_percent(offer['risk'])} wrong", [percent(offer["coverage"])])
-                  for offer in part["menu"]]  # fmt: skip
+        menu = [
+            (f"at most {round_percent(offer['risk'])} wrong", [percent(offer["coverage"])]) for offer in part["menu"]
+        ]
         caption = "What could be promised (estimates)"
-        answers += number_table("metrics single", caption, ("Promise", "Would answer"), offers)
+        answers += number_table("metrics single", caption, ("Promise", "Would answer"), menu)
     return f'<div class="outcome">{answers}</div>'
 
 

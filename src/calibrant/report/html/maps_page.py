@@ -215,11 +215,10 @@ def _reliability(methods: Sequence[MethodMaps]) -> str:
 
 
 def _numbers(methods: Sequence[MethodMaps]) -> str:
-    rows = [
-        (clipped(m.name), [percent(m.numbers[key]) if is_share else number(m.numbers[key])
-                           for _, key, is_share in _COLUMNS])
-        for m in methods
-    ]  # fmt: skip
+    rows = []
+    for m in methods:
+        cells = [percent(m.numbers[key]) if is_share else number(m.numbers[key]) for _, key, is_share in _COLUMNS]
+        rows.append((clipped(m.name), cells))
     words = ("Method", *(title for title, _, _ in _COLUMNS))
     return number_table("tiles counts", "Numbers of this image", words, rows, unseen=True)
 
