@@ -165,7 +165,8 @@ def audit(
     columns = [groups] if isinstance(groups, str) else groups
     collect_from: Collecting = partial(collecting or collect, progress=progress)
     (main, main_predictions), *further = models.items()
-    outcome, options = None, dict[str, Any]()
+    outcome: Outcome | None = None
+    options: dict[str, Any] = {}
     if policy is not None:
         policy.check(main_predictions)
         outcome = options["outcome"] = Outcome(policy)

@@ -138,7 +138,8 @@ def outcome(part: Part) -> str:
     """What a policy did: shares answered and wrong, and the same by group."""
     answers = _values("Answers of the policy", "Share", part["rows"])
     if part.get("groups"):
-        column, rows = part.get("column") or "Group", []
+        column = part.get("column") or "Group"
+        rows = []
         for g in part["groups"]:
             note = f'<span class="note">{escape(g.get("note") or "")}</span>'
             errors = valued(g["wrong"], g.get("low"), g.get("high"), "share")
