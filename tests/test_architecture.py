@@ -257,9 +257,8 @@ TESTED_ELSEWHERE = {
     "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
     "metrics/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
-    "report/figures/selective.py": "tests/selective/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
-    "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
+    "report/html/tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }
 
 

@@ -1,10 +1,11 @@
-"""The gate's statuses against intervals worked out by hand, and its error rate against drawn data."""
+"""Requirements as people write them; statuses against intervals worked out by hand; error rates on drawn data."""
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit, check
 from calibrant.auditing.document import numbers_of
+from calibrant.auditing.gate import parse_requirement
 from calibrant.metrics import wilson
 
 
@@ -47,7 +48,7 @@ def test_samples_are_measured_once_however_many_requirements(monkeypatch):
         measured.append(collected.samples)
         return numbers_of(collected, *arguments, **sampling)
 
-    monkeypatch.setattr("calibrant.auditing.document.numbers_of", count_and_measure)
+    monkeypatch.setattr("calibrant.auditing.gate.numbers_of", count_and_measure)
     check(drawn(300, groups=["a", "b"]), "ece <= 0.5", "accuracy >= 0.1", "nll <= 9", groups="site")
     assert len(measured) == 3
     assert measured[0] == sum(measured[1:]) == 300
@@ -57,6 +58,7 @@ def test_so_many_samples_as_were_advised_decide():
     first = check(drawn(2000, seed=1), "accuracy >= 0.7").requirements[0]
     assert first.status == "unknown"
     assert first.needed is not None
+    assert len(str(first.needed).rstrip("0")) <= 2, "two significant digits"
     decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in range(2, 6)]
     assert all(passed is not None for passed in decided)
 
@@ -118,3 +120,57 @@ def test_the_document_is_plain():
     document = check(drawn(500), "ece <= 0.3", "accuracy >= 0.99").document
     assert (document["format"], document["version"], document["status"]) == ("calibrant.check", 1, "fail")
     assert [part["status"] for part in document["requirements"]] == ["pass", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "at_most", "limit"),
+    [
+        ("ece <= 0.03", "ece", True, 0.03),
+        ("ece<3%", "ece", True, 0.03),
+        (" accuracy >= 0.9 ", "accuracy", False, 0.9),
+        ("risk@0.8 <= 0.05", "risk_at_coverage_0.8", True, 0.05),
+        ("risk@85% <= 5 %", "risk_at_coverage_0.85", True, 0.05),
+        ("coverage@0.03 > .5", "coverage_at_risk_0.03", False, 0.5),
+        ("ece_100 <= 1e-2", "ece_100", True, 0.01),
+        ("policy.risk <= 0.05", "policy.risk", True, 0.05),
+        ("classwise_ece <= 0.01", "classwise_ece", True, 0.01),
+    ],
+)
+def test_limits(text, metric, at_most, limit):
+    requirement = parse_requirement(text)
+    assert (requirement.metric, requirement.at_most) == (metric, at_most)
+    assert requirement.limit == pytest.approx(limit, abs=1e-15)
+    assert not requirement.is_relative
+
+
+def test_a_margin_lies_on_the_worse_side():
+    worse = {
+        text: parse_requirement(text) for text in ("ece no worse", "accuracy no  worse by 1%", "nll no worse by 0.1")
+    }
+    assert [(r.at_most, r.limit) for r in worse.values()] == [(True, 0.0), (False, -0.01), (True, 0.1)]
+    assert all(r.is_relative for r in worse.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "a requirement must be like"),
+        ("ece", "a requirement must be like"),
+        ("ece == 0.1", "a requirement must be like"),
+        ("eec <= 0.1", "no metric 'eec'; did you mean 'ece'"),
+        ("ece <= nan", "a requirement must be like"),
+        ("ece <= 1e999", "is not a number"),
+        ("ece <= 1.2.3", "is not a number"),
+        ("ece@0.5 <= 0.1", "only risk@COVERAGE and coverage@RISK"),
+        ("risk@1.5 <= 0.1", "lies between 0 and 1"),
+        ("risk@0.8 no worse", "a requirement must be like"),
+        ("mce no worse", "are compared with a baseline"),
+        ("mean_confidence no worse", "neither end of mean_confidence is better"),
+        ("ece no worse by -1", "a margin is at least 0"),
+        ("x" * 5000 + " <= 1", "no metric"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(text, words):
+    with pytest.raises(ValueError, match=words) as error:
+        parse_requirement(text)
+    assert len(str(error.value)) < 700

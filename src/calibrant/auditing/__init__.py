@@ -11,10 +11,9 @@ models, judges a policy, and puts the answer on top (`headline`). `calibrant.rep
 `classes`           every class on its own: what its probability says and what happened
 `repairs`           what a repair or another score would gain
 `findings`          what the numbers mean, in sentences
-`policy_check`      what a policy does to the audited predictions
-`headline`          the answer to what was asked, and what to do next
+`headline`          the answer to what was asked, what a policy does, and what to do next
 `document`          the audit of one model as plain values, which a page draws
-`gate`              requirements judged by their intervals; `requirement` reads one
+`gate`              requirements, and how they are judged by intervals
 ==================  ====================================================================================================
 """
 

@@ -17,7 +17,6 @@ from calibrant.predictions import UNITS, Predictions
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
-    from calibrant.auditing.document import Described
     from calibrant.auditing.headline import CommandWords
     from calibrant.selective import Policy
 
@@ -152,8 +151,7 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe_model
-    from calibrant.auditing.headline import better_model, next_step, overall_verdict
-    from calibrant.auditing.policy_check import describe_policy
+    from calibrant.auditing.headline import better_model, describe_policy, next_step, overall_verdict
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome
 
@@ -167,17 +165,15 @@ def audit(
     columns = [groups] if isinstance(groups, str) else groups
     collect_from: Collecting = partial(collecting or collect, progress=progress)
     (main, main_predictions), *further = models.items()
-    collected: dict[str, Collected] = {}
-    outcome = None
-    if policy is None:
-        collected[main] = collect_from(main_predictions, groups=columns, stage=f"reading {main}")
-    else:
+    outcome: Outcome | None = None
+    options: dict[str, Any] = {}
+    if policy is not None:
         policy.check(main_predictions)
-        outcome = Outcome(policy)
-        collected[main] = collect_from(main_predictions, groups=columns, stage=f"reading {main}", outcome=outcome)
-        if policy.calibrator is not None:
-            options: dict[str, Any] = {"stage": f"calibrating {main}", "calibrated_by": policy}
-            collected[f"{main}, calibrated"] = collect_from(main_predictions, groups=columns, **options)
+        outcome = options["outcome"] = Outcome(policy)
+    collected = {main: collect_from(main_predictions, groups=columns, stage=f"reading {main}", **options)}
+    if policy is not None and policy.calibrator is not None:
+        options = {"stage": f"calibrating {main}", "calibrated_by": policy}
+        collected[f"{main}, calibrated"] = collect_from(main_predictions, groups=columns, **options)
     for name, further_predictions in further:
         collected[name] = collect_from(further_predictions, groups=columns, stage=f"reading {name}")
     held_out = None if val is None else collect_from(val, groups=(), stage="reading validation")
@@ -189,7 +185,7 @@ def audit(
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
-    documents = [model.document for model in described]
+    documents = [document for document, _ in described]
     comparisons = _comparisons(collected, described, sampling)
     promise = None if outcome is None else describe_policy(outcome, main)
     best = main if promise is not None else better_model(documents, comparisons) or main
@@ -246,7 +242,7 @@ def _predictions_of(value: Any) -> Any:
 
 
 def _comparisons(
-    collected: Mapping[str, Collected], described: Sequence[Described], sampling: dict[str, Any]
+    collected: Mapping[str, Collected], described: Sequence[tuple[dict[str, Any], Any]], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples; a note says why where that is impossible."""
     from calibrant.auditing.document import describe_comparison
@@ -254,8 +250,8 @@ def _comparisons(
 
     (base, first), *further = collected.items()
     comparisons = []
-    for model, (name, second) in zip(described[1:], further, strict=True):
-        notes = model.document["notes"]
+    for (document, numbers), (name, second) in zip(described[1:], further, strict=True):
+        notes = document["notes"]
         reason = explain_mismatch(first, second)
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
@@ -270,7 +266,7 @@ def _comparisons(
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
             notes.append(f"NLL not compared with {base}: the two files have different floors for probabilities of 0.")
-        comparisons.append(describe_comparison(base, name, change, (described[0].numbers, model.numbers)))
+        comparisons.append(describe_comparison(base, name, change, (described[0][1], numbers)))
     return comparisons
 
 

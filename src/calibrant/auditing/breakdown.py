@@ -13,19 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
+from calibrant._arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
 from calibrant._validation import Bools, Ints, check_within
-from calibrant.metrics import (
-    BASE,
-    BINS,
-    Doubles,
-    Interval,
-    Reduced,
-    TopLabel,
-    bin_edges,
-    compiled_passes,
-    normal_interval,
-)
+from calibrant.metrics import BASE, BINS, Interval, Reduced, TopLabel, bin_edges, compiled_passes, normal_interval
 from calibrant.selective import binomial_tail
 
 Columns = tuple[Array, ...]
@@ -45,8 +35,10 @@ class Row:
     accuracy: float  # the share of them that is correct
     confidence: float  # their mean confidence
     gap: float  # confidence minus accuracy
-    error: float  # standard error of the gap
+    gap_low: float  # lower end of its interval
+    gap_high: float  # upper end
     ece: float  # with 15 bins
+    classwise_ece: float | None  # of a class, over all samples
     flag: bool  # whether the gap is larger than that of all others together, beyond chance
 
 
@@ -60,11 +52,7 @@ class Breakdown:
 
     def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
-        if keys > len(self.counts):
-            added = keys - len(self.counts)
-            self.counts = np.concatenate([self.counts, np.zeros((added, BINS, 2), np.int64)])
-            self.sums = np.concatenate([self.sums, np.zeros((added, BINS, 2))])
-            self.squares = np.concatenate([self.squares, np.zeros(added)])
+        self.grow(keys)
         if top.large:
             compiled_passes().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
             return
@@ -74,23 +62,37 @@ class Breakdown:
         self.sums += np.bincount(code, top.confidence, minlength=size).reshape(keys, BINS, 2)
         self.squares += np.bincount(key, np.square(top.confidence - top.correct), minlength=keys)
 
-    def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
-        """A row for each key that has samples, in order of the keys; ``compare`` flags those worse than the others."""
+    def grow(self, keys: int) -> None:
+        """Make room for more keys."""
+        for name, table in vars(self).items():
+            if keys > len(table):
+                added = np.zeros((keys - len(table), *table.shape[1:]), table.dtype)
+                setattr(self, name, np.concatenate([table, added]))
+
+    def rows(
+        self, names: Sequence[str], *, level: float, compare: bool = True, classwise: Doubles | None = None
+    ) -> list[Row]:
+        """A row for each key that has samples, in order of the keys; ``compare`` flags those worse than the others.
+
+        ``classwise`` holds the class-wise ECE of every key, if they are classes.
+        """
         sizes = self.counts.sum((1, 2))
         keys = np.flatnonzero(sizes)
         n = sizes[keys]
         correct, confidence = self.counts[keys, :, 0].sum(1), self.sums[keys].sum((1, 2))
         gap = (confidence - correct) / n
         spread = np.maximum(self.squares[keys] / n - gap**2, 0.0)
-        # The added sample keeps the error above 0 where a few samples are all alike.
+        # The added sample keeps the standard error above 0 where a few samples are all alike.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
         ece = np.abs(self.sums[keys].sum(2) - self.counts[keys, :, 0]).sum(1) / n
         flags = _flag_worse(n, correct, confidence, level) if compare else [False] * len(n)
-        return [
-            Row(names[k], int(n[i]), float(correct[i] / n[i]), float(confidence[i] / n[i]), float(gap[i]),
-                float(error[i]), float(ece[i]), bool(flags[i]))
-            for i, k in enumerate(keys.tolist())
-        ]  # fmt: skip
+        rows = []
+        for i, k in enumerate(keys.tolist()):
+            limits = normal_interval(float(gap[i]), float(error[i]), level, -1.0, 1.0)
+            shares = float(correct[i] / n[i]), float(confidence[i] / n[i]), limits.value, limits.low, limits.high
+            of_class = None if classwise is None else float(classwise[k])
+            rows.append(Row(names[k], int(n[i]), *shares, float(ece[i]), of_class, bool(flags[i])))
+        return rows
 
 
 def _flag_worse(n: Ints, correct: Ints, confidence: Doubles, level: float) -> Bools:

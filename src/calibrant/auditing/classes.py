@@ -102,8 +102,8 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
         worst = None
         if beyond[k].any():
             b = int(np.argmax(beyond[k]))
-            ends = (float(end) for end in wilson(int(hits[k, b]), int(counts[k, b]), level))
-            worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), Interval(float(hits[k, b] / counts[k, b]), *ends))
+            happened = _wilson_interval(int(hits[k, b]), int(counts[k, b]), level)
+            worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), happened)
         share = float(sums[k].sum() / collected.samples)
         numbers = (int(labels[k]), int(predicted[k]), int(correct[k]))
         rows.append(ClassRow(name, *numbers, share, float(misplaced[k]), worst))
@@ -127,48 +127,56 @@ def _limits(hits: Ints, counts: Ints, is_tested: Any, level: float) -> tuple[Dou
     return low, high
 
 
+def _wilson_interval(part: int, total: int, level: float) -> Interval:
+    """A share with Wilson's limits."""
+    low, high = wilson(part, total, level)
+    return Interval(part / total, float(low), float(high))
+
+
 def _majority(names: Sequence[str], labels: Ints, correct: Ints, level: float) -> Majority:
     """The constant answer against the model, by McNemar's exact test."""
     k, samples = int(np.argmax(labels)), int(labels.sum())
     errors, model_errors = samples - int(labels[k]), samples - int(correct.sum())
-    low, high = wilson(errors, samples, level)
     gained, lost = int(correct.sum() - correct[k]), int(labels[k] - correct[k])
     p_value = two_sided(gained, gained + lost, 0.5) if gained + lost else 1.0
-    return Majority(names[k], Interval(errors / samples, float(low), float(high)), model_errors, errors, p_value)
+    return Majority(names[k], _wilson_interval(errors, samples, level), model_errors, errors, p_value)
 
 
-def describe_classes(classes: Classes, level: float) -> list[dict[str, Any]]:
-    """Every class as a row of the document, the rarest first."""
+def describe_classes(
+    collected: Collected, classes: Classes | None, numbers: dict[str, Interval], level: float
+) -> dict[str, Any]:
+    """The parts of a model's document about classes: the positive one, the majority, and a table, the rarest first."""
+    if classes is None:
+        return {"positive": None, "majority": None, "labels_table": []}
+    majority = classes.majority
     rows = sorted((row for row in classes.rows if row.labels or row.predicted), key=lambda row: row.labels)
-    return [
-        {
-            "name": row.name, "labels": row.labels, "predicted": row.predicted, "claimed": row.claimed,
-            "happened": row.labels / classes.samples, "precision": _share(row.correct, row.predicted, level),
-            "recall": _share(row.correct, row.labels, level), "misplaced": row.misplaced, "flag": row.misplaced > 0,
-        }
-        for row in rows
-    ]  # fmt: skip
+    return {
+        "positive": _describe_positive(collected, classes, numbers, level),
+        "majority": {
+            "name": majority.name, "error": vars(majority.error),
+            "model_error": majority.model_errors / classes.samples, "p_value": majority.p_value,
+        },
+        "labels_table": [
+            {
+                "name": row.name, "labels": row.labels, "predicted": row.predicted, "claimed": row.claimed,
+                "happened": row.labels / classes.samples, "precision": _share(row.correct, row.predicted, level),
+                "recall": _share(row.correct, row.labels, level), "misplaced": row.misplaced,
+                "flag": row.misplaced > 0,
+            }
+            for row in rows
+        ],
+    }  # fmt: skip
 
 
 def _share(part: int, total: int, level: float) -> dict[str, float | int | None]:
     """A share with Wilson's limits, and its counts."""
-    if not total:
-        return {"value": None, "low": None, "high": None, "part": part, "of": total}
-    low, high = wilson(part, total, level)
-    return {"value": part / total, "low": float(low), "high": float(high), "part": part, "of": total}
+    share: dict[str, float | None] = {"value": None, "low": None, "high": None}
+    if total:
+        share = vars(_wilson_interval(part, total, level))
+    return {**share, "part": part, "of": total}
 
 
-def describe_majority(majority: Majority, samples: int) -> dict[str, Any]:
-    """The constant answer beside the model's."""
-    return {
-        "name": majority.name,
-        "error": vars(majority.error),
-        "model_error": majority.model_errors / samples,
-        "p_value": majority.p_value,
-    }
-
-
-def describe_positive(
+def _describe_positive(
     collected: Collected, classes: Classes, numbers: dict[str, Interval], level: float
 ) -> dict[str, Any] | None:
     """P(positive) over its whole range: reliability, proper scores with those of the base rate, precision, recall."""

@@ -15,7 +15,6 @@ from calibrant._numbers import count, significant
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels, ObjectSizes
-from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
     ClassOverlaps,
@@ -30,7 +29,8 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.predictions import FLOOR, Digits, Predictions, check_group
+from calibrant.posthoc import logits_of
+from calibrant.predictions import FLOOR, Digits, Predictions, check_group, replace_data
 from calibrant.selective import Outcome, Policy
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
@@ -207,10 +207,22 @@ def collect(
     for batch in track(predictions.batches(), stage, total, progress, size=len):
         if outcome is not None:
             outcome.add(batch, outcome.policy.decide(batch))
-        add_batch(collected, batch if calibrated_by is None else calibrate(batch, calibrated_by))
+        add_batch(collected, batch if calibrated_by is None else _calibrate(batch, calibrated_by))
     if not collected.samples:
         raise ValueError(NOTHING_COUNTS)
     return collected
+
+
+def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
+    """The batch with the policy's calibrator applied, holding what it held."""
+    if policy.calibrator is None:
+        return batch
+    if batch.holds == "logits":
+        calibrated: Predictions = policy.calibrator.transform(batch)
+        return calibrated
+    z = policy.calibrator.transform(logits_of(batch, policy.floor))
+    exps = np.exp(z - z.max(1, keepdims=True))
+    return replace_data(batch, "probabilities", exps / exps.sum(1, keepdims=True))
 
 
 def add_batch(collected: Collected, batch: Predictions) -> None:

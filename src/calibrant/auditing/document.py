@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant._numbers import count
-from calibrant.auditing.breakdown import Row
-from calibrant.auditing.classes import check_classes, describe_classes, describe_majority, describe_positive
+from calibrant.auditing.classes import check_classes, describe_classes
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
 from calibrant.auditing.repairs import (
@@ -30,6 +28,7 @@ from calibrant.metrics import (
     RISKS,
     SHOWN,
     Approximate,
+    Doubles,
     Interval,
     RiskCoverage,
     Summary,
@@ -37,9 +36,7 @@ from calibrant.metrics import (
     describe,
     ece_by_chance,
     intervals,
-    normal_interval,
     wilson,
-    z_value,
 )
 from calibrant.predictions import UNITS
 from calibrant.selective import Selection
@@ -73,14 +70,6 @@ CONVENTIONS = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Described:
-    """The document of one model, and its numbers with intervals by name."""
-
-    document: dict[str, Any]
-    numbers: dict[str, Interval]
-
-
 def describe_model(
     name: str,
     collected: Collected,
@@ -90,23 +79,21 @@ def describe_model(
     replicates: int,
     seed: int,
     centre: bool | None = None,
-) -> Described:
-    """The whole document of one model; ``centre`` selects one reading of logit normalisation."""
+) -> tuple[dict[str, Any], dict[str, Interval]]:
+    """The whole document of one model, and its numbers by name; ``centre`` selects a reading of logit normalisation."""
     summary = collected.summary()
     independent = collected.kind == "classification"
     values, numbers, classwise = numbers_of(collected, summary, level, replicates, seed)
     names = collected.classes
-    by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
-    by_group = {
-        column: part.rows(levels.names(), level=level, compare=independent)
-        for column, (levels, part) in collected.groups.items()
-    }
+    comparing: dict[str, Any] = {"level": level, "compare": independent}
+    by_class = [] if collected.by_class is None else collected.by_class.rows(names, classwise=classwise, **comparing)
+    by_group = {column: part.rows(levels.names(), **comparing) for column, (levels, part) in collected.groups.items()}
     plain = {key: float(value) for key, value in values.items()}
     choice = choose_as_fit(collected if val is None else val, centre)
     sampling = {"level": level, "replicates": replicates, "seed": seed}
     repairs = judge_repairs(collected, val, choice, plain, centre=centre, **sampling)
     logits, logit_gap = logit_windows(collected, level)
-    overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
+    overall, bins = collected.overall.rows(["all"], level=level)[0], summary.reliability(15)
     by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
     classes = check_classes(collected, level)
     evidence = Evidence(
@@ -114,7 +101,7 @@ def describe_model(
         classes=classes,
         numbers=numbers,
         reliability=bins,
-        gap=normal_interval(overall.gap, overall.error, level, -1.0, 1.0),
+        gap=Interval(overall.gap, overall.gap_low, overall.gap_high),
         chance=float(ece_by_chance(bins, seed=seed).mean()),
         by_class=by_class,
         by_group=by_group,
@@ -134,28 +121,26 @@ def describe_model(
         "notes": _notes(collected, repairs),
         "metrics": [_metric(key, values[key], numbers[key], collected) for key in SHOWN if key in values],
         "findings": [asdict(finding) for finding in list_findings(evidence)],
-        "positive": None if classes is None else describe_positive(collected, classes, numbers, level),
-        "majority": None if classes is None else describe_majority(classes.majority, classes.samples),
-        "labels_table": [] if classes is None else describe_classes(classes, level),
+        **describe_classes(collected, classes, numbers, level),
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
         "objects": None if collected.object_sizes is None else collected.object_sizes.series(),
         "curves": [_curve(*curve, level) for curve in (by_confidence, *curves_of_other_scores(collected, val, centre))],
         "logits": logits,
-        "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
-        "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
+        "classes_table": [asdict(row) for row in by_class],
+        "groups": [{"column": column, "rows": [asdict(row) for row in rows]} for column, rows in by_group.items()],
         "errors": [_error(error, collected) for error in collected.worst],
         "errors_in_all": collected.errors,
         "fixes": [_repair(repair) for repair in repairs],
         "choice": None if choice is None else _choice(choice),
     }
-    return Described(document, numbers)
+    return document, numbers
 
 
 def numbers_of(
     collected: Collected, summary: Summary, level: float, replicates: int, seed: int
-) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
-    """Values and intervals of every metric, and class-wise ECE by class."""
+) -> tuple[dict[str, Approximate], dict[str, Interval], Doubles | None]:
+    """Values and intervals of every metric, and class-wise ECE by class, if that is known."""
     values = dict(summary.metrics())
     additional: dict[str, Interval] = {}
     if collected.object_sizes is not None:
@@ -172,7 +157,7 @@ def numbers_of(
         values["mean_iou"] = Approximate(additional["mean_iou"].value)
     numbers |= additional
     if collected.classwise is None:
-        return values, numbers, np.empty(0)
+        return values, numbers, None
     classwise = collected.classwise.by_class()
     mean = float(classwise.mean())
     values["classwise_ece"] = Approximate(mean)
@@ -259,24 +244,6 @@ def _choice(choice: Selection) -> dict[str, Any]:
     """What `calibrant fit` would choose, and the results of all its candidates."""
     calibrator = "none" if choice.calibrator is None else choice.calibrator.name
     return {"calibrator": calibrator, "score": str(choice.score), **choice.evidence()}
-
-
-def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": row.name,
-            "count": row.count,
-            "accuracy": row.accuracy,
-            "confidence": row.confidence,
-            "gap": row.gap,
-            "gap_low": max(-1.0, row.gap - z_value(level) * row.error),
-            "gap_high": min(1.0, row.gap + z_value(level) * row.error),
-            "ece": row.ece,
-            "classwise_ece": classwise.get(row.name),
-            "flag": row.flag,
-        }
-        for row in rows
-    ]
 
 
 def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:

@@ -10,23 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant._numbers import (
-    count,
-    difference,
-    difference_span,
-    fixed,
-    p_words,
-    percent,
-    round_percent,
-    significant,
-    span,
-)
+from calibrant._numbers import count, difference, difference_span, fixed, p_words, percent, significant, span
 from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair, repair_findings
-from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
+from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson
 from calibrant.predictions import Digits
 from calibrant.selective import Selection
 
@@ -137,7 +127,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
         findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
-            findings += _worse_groups(column, rows, evidence)
+            findings += _worse_groups(column, rows)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
     limiting = [*_doubts(evidence), *_rounding(evidence.collected)]
@@ -276,7 +266,7 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "poor" if low > 0.03 else "fair",
         "Errors among the most confident predictions",
-        f"Of the predictions with a confidence above {round_percent(SURE)}, {rate} are wrong; at most 1% should be.",
+        f"Of the predictions with a confidence above {SURE:.0%}, {rate} are wrong; at most 1% should be.",
         f"{count(errors)} errors among {count(correct + errors)} predictions; the lower limit of the error rate is "
         f"{percent(low)}.",
     )
@@ -292,40 +282,31 @@ def _max_logit(evidence: Evidence) -> Iterator[Finding]:
         f"At equal confidence the largest logit of wrong predictions is {middle} standard deviations "
         f"[{low}, {high}] from that of right ones."
     )
-    among = "Among predictions of equal confidence,"
+    level: Level = "good"
+    title = "The max logit adds little to the confidence"
+    text = "right and wrong ones have nearly the same largest logit: no sign of what label smoothing does to a ranking."
     if gap.low > 0.1:
-        yield Finding(
-            "fair",
-            "The max logit knows of errors that the confidence does not",
-            f"{among} wrong ones have the larger logits, as after training with label smoothing. The confidence is "
-            "then a poor ranking of errors; logit normalisation is the remedy.",
-            numbers,
+        level, title = "fair", "The max logit knows of errors that the confidence does not"
+        text = (
+            "wrong ones have the larger logits, as after training with label smoothing. The confidence is then a poor "
+            "ranking of errors; logit normalisation is the remedy."
         )
     elif gap.high < -0.1:
-        yield Finding(
-            "info",
-            "Right predictions have the larger logits",
-            f"{among} right ones have the larger logits: the max logit carries information that the confidence lacks, "
-            "though not of the kind that label smoothing leaves.",
-            numbers,
+        level, title = "info", "Right predictions have the larger logits"
+        text = (
+            "right ones have the larger logits: the max logit carries information that the confidence lacks, though "
+            "not of the kind that label smoothing leaves."
         )
-    else:
-        yield Finding(
-            "good",
-            "The max logit adds little to the confidence",
-            f"{among} right and wrong ones have nearly the same largest logit: no sign of what label smoothing does to "
-            "a ranking.",
-            numbers,
-        )
+    yield Finding(level, title, f"Among predictions of equal confidence, {text}", numbers)
 
 
-def _worse_groups(column: str, rows: Sequence[Row], evidence: Evidence) -> Iterator[Finding]:
+def _worse_groups(column: str, rows: Sequence[Row]) -> Iterator[Finding]:
     flagged = sorted((row for row in rows if row.flag), key=lambda row: -abs(row.gap) * math.sqrt(row.count))
     if not flagged:
         return
     largest = flagged[0]
-    half, shares = z_value(evidence.confidence_level) * largest.error, (largest.accuracy, largest.confidence)
-    limits = difference_span(max(-1.0, largest.gap - half), min(1.0, largest.gap + half), "share", shares)
+    shares = (largest.accuracy, largest.confidence)
+    limits = difference_span(largest.gap_low, largest.gap_high, "share", shares)
     groups = "predicted classes" if column == "class" else f"groups of {column}"
     names = listing([row.name for row in flagged], 5)
     yield Finding(

@@ -1,36 +1,132 @@
 """A gate for a model: every requirement is judged by the interval of its number, not by the number alone.
 
-A requirement passes if the whole interval meets it, fails if the whole interval misses it, and is undecided otherwise.
-Then the judgement says roughly how many samples would decide, since an interval shrinks with the square root of their
-number. The level is shared between the groups of a column (Bonferroni), so that a good model fails in some group as
-rarely as it would without groups.
+A requirement (``ece <= 0.03``, ``risk@0.8 <= 5%``, ``ece no worse``) passes if the whole interval meets it, fails if
+the whole interval misses it, and is undecided otherwise. Then the judgement says roughly how many samples would decide,
+since an interval shrinks with the square root of their number. The level is shared between the groups of a column
+(Bonferroni), so that a good model fails in some group as rarely as it would without groups.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from calibrant._numbers import count, difference, difference_span, quantity, span_words
 from calibrant._progress import Progress, silent, track
-from calibrant.auditing.requirement import Requirement, parse_requirement
-from calibrant.metrics import Interval, check_level, describe
+from calibrant._validation import did_you_mean, short
+from calibrant.auditing.audit import explain_mismatch
+from calibrant.auditing.collect import Collected, add_batch, begin, collect
+from calibrant.auditing.document import numbers_of
+from calibrant.metrics import (
+    COMPARED,
+    MEASURED,
+    Interval,
+    Summary,
+    check_level,
+    describe,
+    interval_at,
+    paired_differences,
+    split_name,
+)
 from calibrant.predictions import Predictions, check_group
-
-if TYPE_CHECKING:
-    from calibrant.auditing.collect import Collected
-    from calibrant.metrics import Summary
-    from calibrant.selective import Outcome, Policy
+from calibrant.selective import Outcome, Policy, bounded_mean_interval, coverage_interval, risk_interval
 
 Status = Literal["pass", "fail", "unknown"]
+#: Measures of a policy: shares, and the mean cost of its answers.
+POLICY_METRICS = ("policy.risk", "policy.coverage", "policy.wrong", "policy.recall", "policy.cost")
+#: Short names of metrics at a share: ``risk@0.8``.
+_AT = {"risk": "risk_at_coverage", "coverage": "coverage_at_risk"}
+_ABSOLUTE = re.compile(r"\s*([a-z_.0-9]+?(?:@[0-9.]+%?)?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*(%?)\s*")
+_RELATIVE = re.compile(r"\s*([a-z_.0-9]+)\s+no\s+worse(?:\s+by\s+([0-9.eE+-]+)\s*(%?))?\s*")
 _WORDS = {"pass": "passes", "fail": "fails", "unknown": "cannot tell"}
-#: A larger number of samples is not worth suggesting.
-_MOST_NEEDED = 10**9
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement."""
+
+    text: str  # as it was written
+    metric: str  # a name of `calibrant.metrics.METRICS`, with its setting, or of `POLICY_METRICS`
+    at_most: bool  # whether the value must be at most the limit; otherwise at least
+    limit: float  # the limit; of a comparison, the largest difference from the baseline
+    is_relative: bool = False  # whether the value is the difference from a baseline
+
+    @property
+    def is_of_policy(self) -> bool:
+        """Whether it is about a policy."""
+        return self.metric in POLICY_METRICS
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its numbers are printed in percent."""
+        if self.metric == "policy.cost":
+            return False
+        return self.is_of_policy or describe(self.metric).unit == "share"
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Read a requirement.
+
+    It is ``METRIC <= NUMBER`` or ``METRIC >= NUMBER`` with a metric of `calibrant.metrics`, ``risk@COVERAGE``,
+    ``coverage@RISK`` or one of `POLICY_METRICS`; or ``METRIC no worse``, ``METRIC no worse by NUMBER``. Numbers may be
+    in percent.
+
+    Example:
+        >>> parse_requirement("risk@0.8 <= 5%")
+        Requirement(text='risk@0.8 <= 5%', metric='risk_at_coverage_0.8', at_most=True, limit=0.05, is_relative=False)
+        >>> parse_requirement("accuracy no worse by 1%").limit
+        -0.01
+    """
+    if match := _RELATIVE.fullmatch(text):
+        metric = _parse_metric(match[1], text)
+        if metric not in COMPARED:
+            raise ValueError(f"{short(text)}: only {', '.join(COMPARED)} are compared with a baseline")
+        if describe(metric).better == "none":
+            raise ValueError(f"{short(text)}: neither end of {metric} is better as such")
+        margin = _parse_number(match[2], match[3] or "", text) if match[2] else 0.0
+        if margin < 0:
+            raise ValueError(f"{short(text)}: a margin is at least 0")
+        at_most = describe(metric).better == "low"
+        return Requirement(text.strip(), metric, at_most, margin if at_most else -margin, True)
+    if match := _ABSOLUTE.fullmatch(text):
+        metric, limit = _parse_metric(match[1], text), _parse_number(match[3], match[4], text)
+        return Requirement(text.strip(), metric, match[2] in ("<=", "<"), limit)
+    raise ValueError(f"a requirement must be like 'ece <= 0.03', 'risk@0.8 <= 5%' or 'ece no worse', got {short(text)}")
+
+
+def _parse_metric(name: str, text: str) -> str:
+    word, at, share = name.partition("@")
+    if at:
+        if word not in _AT:
+            raise ValueError(f"{short(text)}: only risk@COVERAGE and coverage@RISK take a share, got {name!r}")
+        value = _parse_number(share.removesuffix("%"), "%" * share.endswith("%"), text)
+        if not 0 < value < 1:
+            raise ValueError(f"{short(text)}: the share behind @ lies between 0 and 1, got {share!r}")
+        return f"{_AT[word]}_{value:g}"
+    if name in POLICY_METRICS or name in MEASURED or name == "classwise_ece":
+        return name
+    base, setting = split_name(name)
+    if base in _AT.values() and setting is not None and 0 < setting < 1:
+        return name
+    names = [*MEASURED, "classwise_ece", *POLICY_METRICS, "risk@0.8", "coverage@0.05"]
+    listed = ", ".join(word for word in names if "_at_" not in word)
+    raise ValueError(f"{short(text)}: no metric {name[:60]!r}{did_you_mean(name, names) or f'; there are {listed}'}")
+
+
+def _parse_number(digits: str, percent: str, text: str) -> float:
+    try:
+        value = float(digits)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{short(text)}: {digits[:40]!r} is not a number")
+    return value / 100 if percent else value
 
 
 @dataclass(frozen=True)
@@ -126,21 +222,21 @@ def check(
         >>> gate.passed, [judgement.status for judgement in gate.requirements]
         (False, ['pass', 'fail'])
     """
-    from calibrant.auditing.collect import collect
-    from calibrant.selective import Outcome
-
     check_level(level, replicates, seed)
     parsed = [parse_requirement(text) for text in requirements]
     _check_arguments(parsed, predictions, policy, baseline, groups)
-    outcome = None if policy is None else Outcome(policy)
+    outcome = None
     if policy is not None:
         policy.check(predictions)
+        outcome = Outcome(policy)
     collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
-    sampling = {"level": level, "replicates": replicates, "seed": seed}
+    sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     changes = {}
     if baseline is not None:
-        baseline_collected = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
-        changes = _changes(baseline_collected, collected, sampling)
+        reference = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
+        if (reason := explain_mismatch(reference, collected)) is not None:
+            raise ValueError(f"the model cannot be compared with the baseline: {reason}")
+        changes = paired_differences(reference.pairs(), collected.pairs(), **sampling)
     parts = [_Samples("", sampling, collected, outcome)]
     if groups is not None:
         split = _split(predictions, groups, policy, progress)
@@ -168,17 +264,16 @@ def _check_arguments(
     if not predictions.labelled:
         raise ValueError("a check needs labels, and the predictions have none")
     for requirement in requirements:
+        text = repr(requirement.text)
         if requirement.is_of_policy and policy is None:
-            raise ValueError(f"{requirement.text!r} is about a policy: give one")
+            raise ValueError(f"{text} is about a policy: give one")
         of = {"policy.recall": "recall", "policy.cost": "cost"}.get(requirement.metric)
         if of is not None and policy is not None and policy.promise.of != of:
-            raise ValueError(f"{requirement.text!r} is about a policy that promises a {of}, and this one does not")
+            raise ValueError(f"{text} is about a policy that promises a {of}, and this one does not")
         if requirement.is_relative and baseline is None:
-            raise ValueError(f"{requirement.text!r} is a comparison: give a baseline")
+            raise ValueError(f"{text} is a comparison: give a baseline")
         if predictions.holds == "confidence" and requirement.metric in ("nll", "brier", "classwise_ece"):
-            raise ValueError(
-                f"{requirement.text!r} needs logits or probabilities, and the predictions hold confidences"
-            )
+            raise ValueError(f"{text} needs logits or probabilities, and the predictions hold confidences")
     if groups is not None:
         check_group(predictions, groups)
 
@@ -189,8 +284,7 @@ class _Samples:
 
     name: str  # ``column=value``, or empty for all samples
     sampling: dict[str, Any]  # level, replicates and seed of their intervals
-    # What a pass collected of them; None for the predictions of a class, of which only answers are judged.
-    collected: Collected | None
+    collected: Collected | None  # by a pass over them; None for the predictions of a class: only answers are judged
     outcome: Any = None  # what a policy did with them
 
     def size(self, metric: str) -> int:
@@ -202,9 +296,6 @@ class _Samples:
         return int(self.outcome.samples) if self.collected is None else self.collected.samples
 
     def interval(self, requirement: Requirement) -> Interval:
-        """The number and its limits."""
-        from calibrant.metrics import interval_at
-
         metric, level = requirement.metric, self.sampling["level"]
         if requirement.is_of_policy:
             return _policy_interval(metric, self.outcome, level)
@@ -213,17 +304,12 @@ class _Samples:
 
     @functools.cached_property
     def _measured(self) -> tuple[Summary, dict[str, Interval]]:
-        from calibrant.auditing.document import numbers_of
-
         assert self.collected is not None
         summary = self.collected.summary()
         return summary, numbers_of(self.collected, summary, **self.sampling)[1]
 
 
 def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
-    """A metric of a policy with its limits."""
-    from calibrant.selective import bounded_mean_interval, coverage_interval, risk_interval
-
     tails = (1 - level) / 2, (1 - level) / 2
     if metric == "policy.coverage":
         return coverage_interval(outcome.accepted, outcome.samples, level)
@@ -243,19 +329,15 @@ def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) 
     """The answers of each class, where the policy has a threshold for it; the level is shared."""
     if requirement.metric not in ("policy.risk", "policy.coverage") or outcome is None or not outcome.classes:
         return []
+    answers = {name: counts for name, counts in outcome.classes.items() if counts.samples}
     shared = sampling | {"level": 1 - (1 - sampling["level"]) / len(outcome.classes)}
-    return [
-        _Samples(f"class={name}", shared, None, counts) for name, counts in outcome.classes.items() if counts.samples
-    ]
+    return [_Samples(f"class={name}", shared, None, counts) for name, counts in answers.items()]
 
 
 def _split(
     predictions: Predictions, column: str, policy: Policy | None, progress: Progress
 ) -> dict[str, tuple[Collected, Outcome | None]]:
     """What one pass collects about every group, and what the policy decides there."""
-    from calibrant.auditing.collect import add_batch, begin
-    from calibrant.selective import Outcome
-
     parts: dict[str, tuple[Collected, Outcome | None]] = {}
     for batch in track(predictions.batches(), f"reading by {column}", None, progress, size=len):
         names = np.asarray(batch.groups[column]).astype(str)
@@ -268,17 +350,6 @@ def _split(
             if outcome is not None:
                 outcome.add(rows, outcome.policy.decide(rows))
     return dict(sorted(parts.items()))
-
-
-def _changes(baseline: Collected, collected: Collected, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """The differences of the model from the baseline, on the same samples."""
-    from calibrant.auditing.audit import explain_mismatch
-    from calibrant.metrics import paired_differences
-
-    reason = explain_mismatch(baseline, collected)
-    if reason is not None:
-        raise ValueError(f"the model cannot be compared with the baseline: {reason}")
-    return paired_differences(baseline.pairs(), collected.pairs(), **sampling)
 
 
 def _judge(requirement: Requirement, group: str, interval: Interval, samples: int) -> Judgement:
@@ -305,18 +376,10 @@ def _needed(value: float, low: float, high: float, limit: float, samples: int, *
     if not (math.isfinite(reach) and gap > 0 and samples):
         return None
     needed = samples * (reach / gap) ** 2
-    return _two_digits(needed) if needed <= _MOST_NEEDED else None
-
-
-def _two_digits(number: float) -> int:
-    """A number rounded up to two significant digits.
-
-    Example:
-        >>> _two_digits(38160.2), _two_digits(7.0)
-        (39000, 7)
-    """
-    unit = 10 ** max(0, math.floor(math.log10(max(number, 1))) - 1)
-    return math.ceil(number / unit) * unit
+    if needed > 10**9:  # not worth suggesting
+        return None
+    unit = 10 ** max(0, math.floor(math.log10(max(needed, 1))) - 1)
+    return math.ceil(needed / unit) * unit  # up to two significant digits
 
 
 def _sentence(requirement: Requirement, judgement: Judgement) -> str:

@@ -163,12 +163,9 @@ def _add_tables(table: Any, added: Any) -> None:
 def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:
     codes = [levels.codes.setdefault(value, len(levels.codes)) for value in added_levels.codes]
     levels.check()
+    breakdown.grow(len(levels.codes))
     for name, value in vars(added).items():
-        before = getattr(breakdown, name)
-        table = np.zeros((len(levels.codes), *before.shape[1:]), before.dtype)
-        table[: len(before)] = before
-        table[codes] += value
-        setattr(breakdown, name, table)
+        getattr(breakdown, name)[codes] += value
 
 
 def _sorted(levels: Levels, breakdown: Breakdown) -> tuple[Levels, Breakdown]:
@@ -220,14 +217,10 @@ def collect_on_ray(
     progress: Progress = silent,
     address: str | None = None,
 ) -> Collected:
-    """Go through the predictions once, each shard in a task of its own; predictions in memory are read here.
+    """Go through the predictions once as `collect` does, each shard in a task of its own.
 
-    Args:
-        predictions: opened files, on storage that all machines share.
-        groups: as `collect` takes them.
-        stage: name of the stage in the progress bar.
-        progress: called with the number of finished pieces.
-        address: of a Ray cluster; None starts one on this machine.
+    Files lie on storage that all machines share; predictions in memory are read here. ``address`` is that of a Ray
+    cluster; None starts one on this machine.
     """
     store = predictions._store
     if not isinstance(store, FileStore):

@@ -25,14 +25,14 @@ def write_junit(path: str | Path, name: str, judgements: Iterable[Mapping[str, A
     cases, failures, skipped = [], 0, 0
     for judgement in judgements:
         title = judgement["requirement"] + (f" [{judgement['group']}]" if judgement["group"] else "")
-        body = ""
+        body, message = "", _attribute(judgement["text"])
         if judgement["status"] == "unknown" and unknown == "pass":
             skipped += 1
-            body = f"<skipped message={_attribute(judgement['text'])}/>"
+            body = f"<skipped message={message}/>"
         elif judgement["status"] != "pass":
             failures += 1
-            kind = _attribute(judgement["status"])
-            body = f"<failure type={kind} message={_attribute(judgement['text'])}>{_text(judgement['text'])}</failure>"
+            kind, text = _attribute(judgement["status"]), escape(_printable(judgement["text"]))
+            body = f"<failure type={kind} message={message}>{text}</failure>"
         cases.append(f"    <testcase classname={_attribute(name)} name={_attribute(title)}>{body}</testcase>\n")
     counts = f'tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="0"'
     page = (
@@ -66,10 +66,6 @@ def _data(text: str, reserved: str = "") -> str:
 
 def _attribute(text: str) -> str:
     return quoteattr(_printable(text))
-
-
-def _text(text: str) -> str:
-    return escape(_printable(text))
 
 
 def _printable(text: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from calibrant.report import (
+    draw_confidence_by_objectness,
     draw_confidence_histogram,
     draw_logit_scatter,
     draw_reliability,
@@ -97,3 +98,14 @@ def test_the_part_is_the_same_enlarged():
     assert axes[0].get_xlim() == (0, 1)
     assert axes[1].get_xlim() == axes[1].get_ylim() == (0.5, 0.9)
     assert axes[0].patches[1].get_bbox().extents.tolist() == [0.5, 0.5, 0.9, 0.9]
+
+
+def test_empty_bins_are_left_out_and_names_are_literal() -> None:
+    axis = new_figure((3, 3)).subplots()
+    part = {"count": [3, 0, 2], "objectness": [0.1, np.nan, 0.8], "confidence": [0.4, np.nan, 0.6]}
+    draw_confidence_by_objectness(axis, {"a $model$": part})
+    line, diagonal = axis.get_lines()
+    assert list(line.get_xdata()) == [0.1, 0.8]
+    assert list(line.get_ydata()) == [0.4, 0.6]
+    assert line.get_label() == "a \\$model\\$"
+    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == [0, 1]

@@ -1,10 +1,13 @@
-"""The figure of one image: what its axes show."""
+"""Figures of images: what their axes show; contact sheets and summaries are the same each time."""
 
 import numpy as np
+import pytest
 
 from calibrant.report import (
+    Cell,
     draw_activation_maps,
-    draw_confidence_by_objectness,
+    draw_contact_sheet,
+    draw_data_summary,
     draw_maps,
     draw_peaks,
     new_figure,
@@ -12,6 +15,20 @@ from calibrant.report import (
 )
 from tests.helpers.image_maps import image_maps
 from tests.report.html.test_activation_page import document, pictures
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+BOXES = {
+    "number": 3,
+    "images_by_number": {"0": 2, "3": 1, "15": 1},
+    "area_histogram": [1, 2, 0, 3],
+    "objectness_histogram": [0, 1, 1, 2],
+    "edges": [0, 0.25, 0.5, 0.75, 1],
+    "mean_objectness": 0.4,
+}
+SPLITS = {
+    "train": {"boxes": BOXES, "pixels": {}, "class_counts": {"cat": 4, "_d$og\x07": 5}},
+    "val": {"boxes": {}, "pixels": {}, "class_counts": {f"class {k}": k for k in range(40)}},
+}
 
 
 def test_a_column_for_every_method():
@@ -47,17 +64,6 @@ def test_a_figure_has_a_row_per_image_and_says_right_and_wrong_in_colour_and_by_
     assert "objects covered" in figure.axes[3].get_xlabel()
 
 
-def test_empty_bins_are_left_out_and_names_are_literal():
-    axis = new_figure((3, 3)).subplots()
-    part = {"count": [3, 0, 2], "objectness": [0.1, np.nan, 0.8], "confidence": [0.4, np.nan, 0.6]}
-    draw_confidence_by_objectness(axis, {"a $model$": part})
-    line, diagonal = axis.get_lines()
-    assert list(line.get_xdata()) == [0.1, 0.8]
-    assert list(line.get_ydata()) == [0.4, 0.6]
-    assert line.get_label() == "a \\$model\\$"
-    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == [0, 1]
-
-
 def test_peaks_are_the_probabilities():
     axes = new_figure((3, 1)).subplots(1, 2)
     draw_peaks(axes, np.zeros((4, 4, 3)), {"m": [0.25, 0.75]}, "object: 20%")
@@ -73,3 +79,28 @@ def test_long_names_above_neighbouring_axes_do_not_meet():
     figure.draw_without_rendering()
     first, second = (axis.title if axis.get_title() else axis._left_title for axis in axes[1:])
     assert first.get_window_extent().x1 < second.get_window_extent().x0
+
+
+def written(path, draw):
+    for name in ("a.svg", "b.svg"):
+        draw(path / name)
+    first, second = (path / name for name in ("a.svg", "b.svg"))
+    assert first.read_bytes() == second.read_bytes()
+    return first.read_text()
+
+
+def test_contact_sheets_are_the_same_each_time(tmp_path):
+    cells = [Cell(PIXELS, "$5\ntwo lines"), Cell(PIXELS, "boxes", np.array([[1.0, 2, 9, 8]]), ["cat"], (0.0, 0, 8, 8))]
+    legend = {"_sky": (1.0, 0.0, 0.0)}
+    assert "image/png" in written(tmp_path, lambda path: draw_contact_sheet(path, cells, title="a_b$", legend=legend))
+
+
+def test_a_sheet_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="a contact sheet needs at least one picture"):
+        draw_contact_sheet(tmp_path / "x.png", [])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("splits", [SPLITS, {"val": {"boxes": {}, "pixels": {"sky": 0.4}, "class_counts": {}}}])
+def test_summaries_are_the_same_each_time(tmp_path, splits):
+    assert "<svg" in written(tmp_path, lambda path: draw_data_summary(path, splits, title="a_b$"))

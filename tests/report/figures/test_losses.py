@@ -1,13 +1,31 @@
-"""The figure of the lens: the same each time, and of the labels it is given."""
+"""Figures of losses: the same each time, and of the labels and numbers they are given."""
 
 import numpy as np
 import pytest
 
-from calibrant.report import Mark, draw_lens, draw_regulariser, draw_simplex, draw_sweep, new_figure
+from calibrant.report import (
+    Mark,
+    draw_lens,
+    draw_regularisation,
+    draw_regularisation_by_error,
+    draw_regulariser,
+    draw_simplex,
+    draw_sweep,
+    new_axes,
+    new_figure,
+)
 from calibrant.report.figures.losses import at
 
 PROBS, TARGET = np.array([0.9, 0.06, 0.04]), np.array([1.0, 0.0, 0.0])
 EFFECTIVE = {"ls": np.array([0.9, 0.05, 0.05]), "acls $6": np.array([0.7, 0.4, -0.1])}
+
+SOFTMAX, TRUTH = np.array([0.8, 0.15, 0.05]), np.array([0.3, 0.6, 0.1])
+DRAWS = {
+    "regularisation": lambda target: draw_regularisation(target, SOFTMAX, TRUTH, 0.2 * (TRUTH - 1 / 3)),
+    "by error": lambda target: draw_regularisation_by_error(
+        target, {"a": (np.array([0.0, 1.0]), np.array([0.1, 0.0]))}
+    ),
+}
 
 
 @pytest.mark.parametrize("sweep", [None, (np.linspace(0.4, 0.9999, 20), {k: np.linspace(0, 1, 20) for k in EFFECTIVE})])
@@ -70,3 +88,19 @@ def test_a_sweep_is_in_percent_with_whiskers_where_there_is_a_spread():
     assert ends == [[49.0, 51.0], [25.0, 25.0]]
     assert axis.get_xscale() == "log"
     assert axis.get_legend() is None
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_figures_of_regularisation_are_the_same_each_time(tmp_path, name):
+    for file in ("a.svg", "b.svg"):
+        DRAWS[name](tmp_path / file)
+    first, second = ((tmp_path / file).read_bytes() for file in ("a.svg", "b.svg"))
+    assert first == second
+    assert b"</svg>" in first
+
+
+def test_arrows_follow_descent():
+    _, (axis,) = new_axes((3, 3))
+    DRAWS["regularisation"](axis)
+    lengths = [note.xy[1] - note.xyann[1] for note in axis.texts]
+    np.testing.assert_allclose(lengths, -3 * 0.2 * (TRUTH - 1 / 3), atol=1e-12)

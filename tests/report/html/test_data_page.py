@@ -1,14 +1,28 @@
-"""The page of a data set: its sections, findings said once, a policy in its head, names of any kind as text."""
+"""The page of a data set: its sections, findings said once, a policy in its head, names of any kind as text.
 
+Lengths of bars and places of frames are worked out by hand.
+"""
+
+import base64
 import html.parser
+import io
 import re
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from calibrant.report import Cell, ContactSheet, write_data_page
-from calibrant.report.html.data_page import is_page
-from calibrant.report.html.layout import asset, policy
+from calibrant.report.html import asset, policy
+from calibrant.report.html.data_page import (
+    NAMED_CLASSES,
+    captioned_picture,
+    colours_of,
+    draw_balance,
+    draw_boxes_per_image,
+    draw_histograms,
+    is_page,
+)
 from calibrant.report.text import escape, plain
 
 HOSTILE = [
@@ -150,3 +164,62 @@ def test_pages_of_ours_are_known(tmp_path):
     (tmp_path / "b.html").write_text("<html>calibrant data inspect</html>")
     (tmp_path / "c.html").mkdir()
     assert not any(is_page(tmp_path / name) for name in ("b.html", "c.html", "d.html"))
+
+
+def boxes_of(svg, kind):
+    return [
+        tuple(map(float, numbers))
+        for numbers in re.findall(rf'<rect class="{kind}" x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', svg)
+    ]
+
+
+def test_bars_are_as_long_as_their_counts():
+    svg = draw_balance("b", {"train": {"cup": 40, "spoon": 10}, "val": {"cup": 20}}, is_share=False)
+    first, second = boxes_of(svg, "filled s0"), boxes_of(svg, "filled s1")
+    lengths = {y: width for _, y, width, _ in [*first, *second]}
+    # The class that is named first is at the top, and below each bar of train is that of val.
+    cup_train, cup_val, spoon_train, spoon_val = (lengths[y] for y in sorted(lengths))
+    assert cup_train == pytest.approx(2 * cup_val, abs=0.2)
+    assert cup_train == pytest.approx(4 * spoon_train, abs=0.3)
+    assert spoon_val == 0
+    heights = {word: float(y) for y, word in re.findall(r'y="(\S+)">\u2068(\w+)\u2069</text>', svg)}
+    assert heights["cup"] < heights["spoon"]
+
+
+def test_many_classes_become_a_line():
+    numbers = {f"class {k}": k for k in range(NAMED_CLASSES + 1)}
+    svg = draw_balance("b", {"train": numbers}, is_share=False)
+    assert boxes_of(svg, "filled s0") == []
+    assert svg.count('class="curve') == 1
+
+
+def test_shares_of_images_by_their_boxes():
+    svg = draw_boxes_per_image("b", {"all": {"images_by_number": {"1": 3, "12": 1}}})
+    (_, _, _, three), (_, _, _, one) = boxes_of(svg, "filled s0")
+    assert three == pytest.approx(3 * one, abs=0.3)
+    assert "10+ boxes: 25.00%" in svg
+
+
+def test_an_outline_goes_from_the_ground_to_the_ground():
+    part = {"edges": [0.0, 0.5, 1.0], "area_histogram": [1, 3]}
+    svg = draw_histograms("h", {"all": part}, "area_histogram", "share of boxes")
+    points = re.findall(r"[ML](\S+) ([^\s\"ML]+)", re.search(r'class="curve[^>]* d="([^"]+)"', svg)[1])
+    heights = [float(y) for _, y in points]
+    ground = 300 - 44  # the height of the chart without the room below the axis
+    assert heights[0] == heights[-1] == ground
+    assert ground - min(heights) == pytest.approx(3 * (ground - heights[1]), rel=0.02)
+
+
+@pytest.mark.parametrize(("side", "kind"), [(8, "png"), (300, "jpeg")])
+def test_pictures_are_in_the_page(side, kind):
+    pixels = np.full((side, side, 3), 200, np.uint8)
+    cell = Cell(pixels, "cup\nobjectness 0.5", np.array([[1.0, 2.0, 3.0, 6.0]]), ["cup"], (0.0, 0.0, 4.0, 5.0))
+    html = captioned_picture(cell, colours_of([cell]))
+    address = re.search(r'href="data:image/(\w+);base64,([^"]+)"', html)
+    assert address[1] == kind
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(address[2]))))
+    assert shown.shape == pixels.shape
+    assert np.abs(shown.astype(int) - 200).max() <= 2
+    assert boxes_of(html, "box-frame s0") == [(1, 2, 2, 4)]
+    assert boxes_of(html, "crop") == [(0, 0, 4, 5)]
+    assert '<span class="says">cup</span><span>objectness 0.5</span>' in html

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from calibrant._arrays import Doubles
 from calibrant._files import written_aside
 from calibrant.report.text import plain, round_percent
 
@@ -87,6 +89,32 @@ def axis_at(target: str | Path | Axes, size: tuple[float, float]) -> Iterator[Ax
         save_figure(figure, path)
 
 
+def line_style(k: int) -> tuple[str, str]:
+    """Colour and dashes of the k-th line; where there are more lines than colours or dashes, they repeat."""
+    return SERIES[k % len(SERIES)], DASHES[k % len(DASHES)]
+
+
+def draw_band(
+    axis: Axes,
+    x: Doubles,
+    mean: Doubles,
+    spread: Doubles,
+    style: tuple[str, str],
+    *,
+    alpha: float = 0.2,
+    label: str = "",
+) -> list[Line2D]:
+    """Draw a mean as a line, and a shade of one spread to either side."""
+    colour, dash = style
+    axis.fill_between(x, mean - spread, mean + spread, color=colour, alpha=alpha, linewidth=0)
+    return axis.plot(x, mean, dash, color=colour, linewidth=1.5, label=label)
+
+
+def known_values(values: Sequence[float | None]) -> Doubles:
+    """A series as an array, with NaN where nothing is known."""
+    return np.array([np.nan if v is None else v for v in values], np.float64)
+
+
 def shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:
     """Percentages along the axes that hold shares."""
     axis.set_xlim(*x)
@@ -114,6 +142,13 @@ def wrapped(text: object, most: int) -> str:
         line = f"{lines[-1]} {word}".strip()
         lines[-1:] = [line] if len(line) <= most or not lines[-1] else [lines[-1], word]
     return "\n".join(lines)
+
+
+def label_axis(axis: Axes, x: str, y: str, title: str | None) -> None:
+    """What the axis shows, and a title above it, as it is, if there is one."""
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    set_title(axis, title)
 
 
 def set_title(axis: Axes, title: str | None) -> None:

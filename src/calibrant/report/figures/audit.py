@@ -6,16 +6,31 @@ that the HTML page draws as well. The numbers are those of the document. A title
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from calibrant._arrays import Doubles
 from calibrant.report.document import CURVE, RELIABILITY, Part, check_histogram, check_logits, check_series, risk_top
-from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
+from calibrant.report.figures import (
+    BASE,
+    INK,
+    MUTED,
+    RIGHT,
+    SERIES,
+    WRONG,
+    axis_at,
+    draw_band,
+    known_values,
+    label_axis,
+    line_style,
+    literal,
+    set_title,
+    shares,
+)
 from calibrant.report.text import short_count
 
 _UNDER = SERIES[2]
@@ -39,7 +54,7 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
         'accuracy'
     """
     check_series("a reliability diagram", reliability, RELIABILITY)
-    low, high, count, confidence, accuracy, lower, upper = (_array(reliability[key]) for key in RELIABILITY)
+    low, high, count, confidence, accuracy, lower, upper = (known_values(reliability[key]) for key in RELIABILITY)
     with axis_at(target, (3.4, 3.9)) as axis:
         is_known = np.isfinite(accuracy)
         centre, width = (low + high) / 2, (high - low) * 0.94
@@ -67,9 +82,7 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
         set_title(axis, title)
 
 
-def _counts(
-    axis: Axes, centre: npt.NDArray[np.float64], width: npt.NDArray[np.float64], count: npt.NDArray[np.float64]
-) -> None:
+def _counts(axis: Axes, centre: Doubles, width: Doubles, count: Doubles) -> None:
     """The counts of the bins in a strip of their own below the axis."""
     strip = axis.inset_axes((0.0, -0.22, 1.0, 0.17), sharex=axis)
     strip.bar(centre, count, width, color=MUTED, alpha=0.6)
@@ -93,9 +106,7 @@ def draw_reliability_zoom(
         zoom: Ends of the part, of both axes.
         title: Written above.
     """
-    low, high, count, confidence, accuracy = (
-        np.asarray(bins[key], np.float64) for key in ("low", "high", "count", "confidence", "accuracy")
-    )
+    low, high, count, confidence, accuracy = (known_values(bins[key]) for key in RELIABILITY[:5])
     filled = count > 0
     for axis, (start, end) in zip(axes, ((0.0, 1.0), zoom), strict=True):
         widths = (high - low)[filled]
@@ -128,15 +139,13 @@ def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, tit
         [2.0, 30.0, 3.0, 4.0]
     """
     check_histogram("a histogram", histogram)
-    edges, correct, errors = (_array(histogram[key]) for key in ("edges", "right", "wrong"))
+    edges, correct, errors = (known_values(histogram[key]) for key in ("edges", "right", "wrong"))
     with axis_at(target, (3.4, 2.5)) as axis:
         axis.bar(edges[:-1], correct, np.diff(edges), align="edge", color=RIGHT, label="right")
         axis.bar(edges[:-1], errors, np.diff(edges), align="edge", bottom=correct, color=WRONG, label="wrong")
         shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
-        axis.set_xlabel("confidence")
-        axis.set_ylabel("samples")
         axis.legend(fontsize=7, frameon=False, loc="upper left", reverse=True)
-        set_title(axis, title)
+        label_axis(axis, "confidence", "samples", title)
 
 
 def draw_risk_coverage(
@@ -170,19 +179,16 @@ def draw_risk_coverage(
     with axis_at(target, (3.6, 2.7)) as axis:
         handles = []
         for k, curve in enumerate(curves):
-            coverage, risk, low, high = (_array(curve[key]) for key in CURVE[:4])
-            colour = SERIES[k % len(SERIES)]
+            coverage, risk, low, high = (known_values(curve[key]) for key in CURVE[:4])
+            colour, dash = line_style(k)
             label = labels[k] if labels is not None else curve.get("label") or curve.get("score")
             axis.fill_between(coverage, low, high, color=colour, alpha=0.15, linewidth=0)
-            dash = DASHES[k % len(DASHES)]
             handles += axis.plot(coverage, risk, dash, color=colour, linewidth=1.4, label=literal(label))
         shares(axis, x=(0, 1), y=(0, risk_top(curves)))
-        axis.set_xlabel("coverage")
-        axis.set_ylabel("risk")
         # Given by hand, because a legend left to itself drops names that begin with an underscore.
         words = [str(line.get_label()) for line in handles]
         axis.legend(handles, words, fontsize=7, frameon=False, loc="upper left")
-        set_title(axis, title)
+        label_axis(axis, "coverage", "risk", title)
 
 
 def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | None = None) -> None:
@@ -203,23 +209,37 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
         'largest logit'
     """
     check_logits("the largest logit against confidence", logits)
-    points, centre = logits["points"], _array(logits["msp"])
-    msp, height, is_right = _array(points["msp"]), _array(points["max_logit"]), np.asarray(points["right"], dtype=bool)
+    points, centre = logits["points"], known_values(logits["msp"])
+    msp, height, is_right = (
+        known_values(points["msp"]),
+        known_values(points["max_logit"]),
+        np.asarray(points["right"], dtype=bool),
+    )
     with axis_at(target, (3.4, 2.8)) as axis:
-        for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
-            axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
-            mean, spread = _array(logits[f"{word}_mean"]), np.nan_to_num(_array(logits[f"{word}_spread"]))
+        for word, mask, style in (("right", is_right, line_style(0)), ("wrong", ~is_right, line_style(1))):
+            axis.scatter(msp[mask], height[mask], s=4, color=style[0], alpha=0.3, linewidths=0, rasterized=True)
+            mean, spread = known_values(logits[f"{word}_mean"]), np.nan_to_num(known_values(logits[f"{word}_spread"]))
             is_known = np.isfinite(mean)
-            x, m, s = centre[is_known], mean[is_known], spread[is_known]
-            axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
-            axis.plot(x, m, dash, color=colour, linewidth=1.5, label=word)
+            draw_band(axis, centre[is_known], mean[is_known], spread[is_known], style, label=word)
         shares(axis, x=(0, 1))
-        axis.set_xlabel("confidence")
-        axis.set_ylabel("largest logit")
         axis.legend(fontsize=7, frameon=False, loc="upper left")
-        set_title(axis, title)
+        label_axis(axis, "confidence", "largest logit", title)
 
 
-def _array(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    """A series as an array, with NaN where nothing is known."""
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+def draw_confidence_by_objectness(axis: Axes, parts: Mapping[str, Part], *, title: str | None = None) -> None:
+    """Draw mean confidence in bins of objectness, one line for each model, and the line where both are equal.
+
+    Args:
+        axis: To draw on.
+        parts: By the model's name: ``"objectness"`` and ``"confidence"``, the means of each bin, and ``"count"``.
+        title: Written above.
+    """
+    for k, (name, part) in enumerate(parts.items()):
+        filled = np.asarray(part["count"]) > 0
+        x, y = (np.asarray(part[key], np.float64)[filled] for key in ("objectness", "confidence"))
+        colour, dash = line_style(k)
+        axis.plot(x, y, dash, color=colour, marker="o", markersize=3, label=literal(name))
+    axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":", label="confidence = object size")
+    shares(axis, x=(0, 1), y=(0, 1))
+    axis.legend(fontsize=7, frameon=False)
+    label_axis(axis, "share of the image that the object covers", "mean confidence", title)

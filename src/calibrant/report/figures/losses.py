@@ -1,4 +1,4 @@
-"""Figures of losses: the labels that they train towards, their targets for three classes, and what settings do."""
+"""Figures of losses: the labels that they train towards, targets for three classes, settings, regularisation."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from calibrant._arrays import Doubles
 from calibrant._numbers import fixed
 from calibrant.report.figures import (
     BASE,
@@ -20,17 +19,21 @@ from calibrant.report.figures import (
     INK,
     MUTED,
     SERIES,
-    STYLE,
     UP,
     WRONG,
+    axis_at,
     figure_path,
+    in_style,
+    label_axis,
+    line_style,
     literal,
+    new_figure,
     save_figure,
     set_title,
+    shares,
 )
 from calibrant.report.text import round_percent
 
-Row = npt.NDArray[np.float64]
 #: Where the three classes lie: the upper corner, the lower left and the lower right.
 _CORNERS = np.array([[0.5, np.sqrt(0.75)], [0.0, 0.0], [1.0, 0.0]])
 #: Values of a setting, means and standard deviations of a metric there.
@@ -42,10 +45,10 @@ def draw_lens(
     *,
     logits: Sequence[float],
     label: int,
-    probs: Row,
-    target: Row,
-    effective: Mapping[str, Row],
-    sweep: tuple[Row, Mapping[str, Row]] | None = None,
+    probs: Doubles,
+    target: Doubles,
+    effective: Mapping[str, Doubles],
+    sweep: tuple[Doubles, Mapping[str, Doubles]] | None = None,
 ) -> None:
     """Draw the label each loss really trains towards, as ACLS Fig. 1 compares them.
 
@@ -62,9 +65,8 @@ def draw_lens(
     panels = 2 + len(effective)
     columns = min(4, panels)
     rows = -(-panels // columns)
-    with matplotlib.rc_context(STYLE):
-        height = 1.9 * rows + (2.6 if sweep else 0.4)
-        figure = Figure(figsize=(2.3 * columns, height), layout="constrained")
+    with in_style():
+        figure = new_figure((2.3 * columns, 1.9 * rows + (2.6 if sweep else 0.4)))
         ratios = [1.9 * rows, 2.4][: 2 if sweep else 1]
         parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False).ravel()
         axes = np.ravel(parts[0].subplots(rows, columns, sharey=True))
@@ -86,7 +88,7 @@ def draw_lens(
 
 
 def _bars(
-    axis: Axes, title: str, row: Row, logits: Sequence[float], label: int, *, reference: Row | None = None
+    axis: Axes, title: str, row: Doubles, logits: Sequence[float], label: int, *, reference: Doubles | None = None
 ) -> None:
     """One panel; against a reference, what was taken is red and what was added is blue."""
     x = np.arange(len(row))
@@ -115,7 +117,7 @@ def _short(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def _curves(axis: Axes, confidence: Row, lowered: Mapping[str, Row]) -> None:
+def _curves(axis: Axes, confidence: Doubles, lowered: Mapping[str, Doubles]) -> None:
     axis.set_title("how far the label of the predicted class is lowered, by its confidence", fontsize=9, loc="left")
     axis.axhline(0, color=MUTED, linewidth=0.6)
     # Stretch the end where the methods differ: the axis is log-odds, its ticks are confidences.
@@ -140,7 +142,7 @@ class Mark(NamedTuple):
     beside: tuple[int, int] = (6, 4)
 
 
-def at(points: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def at(points: npt.ArrayLike) -> Doubles:
     """Where distributions ``[..., 3]`` lie in the plane: probabilities are distances from the sides."""
     return np.asarray(points, np.float64) @ _CORNERS
 
@@ -186,7 +188,7 @@ def draw_simplex(
 
 
 def draw_regulariser(
-    axis: Axes, counts: npt.NDArray[np.int64], edges: npt.NDArray[np.float64], zero: float, *, title: str | None = None
+    axis: Axes, counts: npt.NDArray[np.int64], edges: Doubles, zero: float, *, title: str | None = None
 ) -> None:
     """Draw the histogram of a regulariser over samples, with the share of samples for which it is 0.
 
@@ -202,11 +204,9 @@ def draw_regulariser(
     axis.set_xlim(edges[0], edges[-1])
     axis.set_ylim(0, 1)
     axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
-    axis.set_xlabel(f"regulariser, above {edges[-1]:g} in the last bin")
-    axis.set_ylabel("samples")
     corner = edges[0], float(share[0])
     axis.annotate(f"0 for {100 * zero:.1f}%", corner, (14, 8), textcoords="offset points", fontsize=8, color=WRONG)
-    set_title(axis, title)
+    label_axis(axis, f"regulariser, above {edges[-1]:g} in the last bin", "samples", title)
 
 
 def draw_sweep(
@@ -224,15 +224,88 @@ def draw_sweep(
     """
     for k, (name, (values, means, spreads)) in enumerate(curves.items()):
         whiskers = 100 * np.nan_to_num(np.asarray(spreads, np.float64))
+        colour, dash = line_style(k)
         axis.errorbar(
-            values, 100 * np.asarray(means, np.float64), whiskers, color=SERIES[k % 7], linestyle=DASHES[k % 4],
+            values, 100 * np.asarray(means, np.float64), whiskers, color=colour, linestyle=dash,
             marker="o", markersize=3, linewidth=1.2, elinewidth=0.7, capsize=1.5, label=literal(name),
         )  # fmt: skip
     if log:
         axis.set_xscale("log")
     axis.grid(axis="y", color=MUTED, alpha=0.25, linewidth=0.5)
-    axis.set_xlabel(label)
-    axis.set_ylabel(f"{metric} (%)")
     if len(curves) > 1:
         axis.legend(fontsize=7, frameon=False)
-    set_title(axis, title)
+    label_axis(axis, label, f"{metric} (%)", title)
+
+
+def draw_regularisation_by_error(
+    target: str | Path | Axes, gradients: Mapping[str, tuple[Doubles, Doubles]], *, title: str | None = None
+) -> None:
+    """Draw how strongly the largest logit is regularised against the probability of an error.
+
+    Args:
+        target: a path, or an axis to draw on.
+        gradients: by name the probabilities of an error and the gradient of the regularisation at each.
+        title: written above.
+
+    Example:
+        >>> import numpy as np
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> draw_regularisation_by_error(axis, {"alpha = 0.1": (np.array([0.0, 1.0]), np.array([0.09, -0.01]))})
+        >>> axis.get_lines()[-1].get_ydata().tolist()
+        [0.09, -0.01]
+
+    Reference:
+        SC, Eq. 16.
+    """
+    with axis_at(target, (3.2, 2.6)) as axis:
+        axis.axhline(0, color=MUTED, linewidth=0.6, zorder=1)
+        for k, (name, (error, gradient)) in enumerate(gradients.items()):
+            colour, dash = line_style(k)
+            axis.plot(error, gradient, dash, color=colour, linewidth=1.5, label=literal(name))
+        shares(axis, x=(0, 1))
+        axis.legend(fontsize=7, frameon=False)
+        label_axis(axis, "probability of an error", "gradient on the largest logit", title)
+
+
+def draw_regularisation(
+    target: str | Path | Axes, softmax: Doubles, truth: Doubles, gradient: Doubles, *, title: str | None = None
+) -> None:
+    """Draw a softmax, the true distribution, and how label smoothing's regularisation moves each logit.
+
+    Args:
+        target: as in `draw_regularisation_by_error`.
+        softmax: ``[K]`` of the model, drawn as bars.
+        truth: ``[K]`` the true distribution, drawn as outlines.
+        gradient: ``[K]`` of the regularisation; descent moves each logit the other way, as its arrow shows.
+        title: likewise.
+
+    Example:
+        >>> import numpy as np
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> softmax, truth = np.array([0.7, 0.3]), np.array([0.9, 0.1])
+        >>> draw_regularisation(axis, softmax, truth, 0.2 * (truth - 0.5))
+        >>> [round(float(bar.get_height()), 2) for bar in axis.patches[:2]]
+        [0.7, 0.3]
+
+    Reference:
+        SC, Fig. 7.
+    """
+    at = np.arange(1, len(softmax) + 1)
+    with axis_at(target, (2.8, 2.3)) as axis:
+        bars = axis.bar(at, softmax, 0.55, color=BASE, label="softmax")
+        outlines = axis.bar(
+            at, truth, 0.8, facecolor="none", edgecolor=INK, linewidth=0.9, linestyle=":", label="true distribution"
+        )
+        # An arrow as long as the bar of a sure prediction would stand for a gradient of one third.
+        moves, tops = -3.0 * gradient, np.maximum(softmax, truth) + 0.03
+        for x, top, move in zip(at, tops, moves, strict=True):
+            ends = (top, top + move) if move > 0 else (top - move, top)
+            arrow = {"arrowstyle": "-|>,head_width=0.15,head_length=0.25", "color": DOWN, "shrinkA": 0, "shrinkB": 0}
+            axis.annotate("", (float(x), ends[1]), (float(x), ends[0]), arrowprops=arrow)
+        axis.set_ylim(0, max(1.5, float((tops + np.abs(moves)).max())))
+        axis.set_yticks(np.linspace(0, 1, 5))
+        axis.set_xticks(at)
+        axis.legend([bars, outlines], ["softmax", "true distribution"], fontsize=6.5, frameon=False, loc="upper right")
+        label_axis(axis, "class", "probability", title)

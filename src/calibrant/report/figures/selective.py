@@ -9,44 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
-from numpy.typing import NDArray
 
 from calibrant.report.document import Part, check_series, risk_top
-from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
+from calibrant.report.figures import BASE, INK, MUTED, axis_at, draw_band, label_axis, line_style, literal, shares
 from calibrant.report.text import count, number, percent, round_percent
 
 if TYPE_CHECKING:
-    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP
-
-_SHIFTED = SERIES[4]
-
-
-class DrawnCurve(Protocol):
-    """What a figure needs of a risk-coverage curve."""
-
-    @property
-    def coverage(self) -> NDArray[np.float64]:
-        """``[P]``."""
-
-    @property
-    def risk(self) -> NDArray[np.float64]:
-        """``[P]``."""
-
-    @property
-    def aurc(self) -> float:
-        """The area under it."""
+    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MethodCurve, MSPBin, RankStatistics
 
 
 def draw_risk_coverage_by_method(
     target: str | Path | Axes,
-    curves: Mapping[str, DrawnCurve],
+    curves: Mapping[str, MethodCurve],
     *,
     target_risk: float | None = None,
     marks: Mapping[str, float] | None = None,
@@ -93,10 +74,8 @@ def draw_risk_coverage_by_method(
             words.append(f"target risk {round_percent(target_risk)}")
             top = max(top, min(1.0, 1.1 * target_risk))
         shares(axis, x=(0, 1), y=(0, top))
-        axis.set_xlabel("coverage")
-        axis.set_ylabel("risk")
         _legend(axis, handles, words)
-        set_title(axis, title)
+        label_axis(axis, "coverage", "risk", title)
 
 
 def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP, *, title: str | None = None) -> None:
@@ -122,24 +101,90 @@ def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP,
         SC, Fig. 9 (right) and 13.
     """
     subject = "the largest logit given the MSP"
-    lines = (("right", RIGHT, "-"), ("wrong", WRONG, "--"))
+    styles = {"right": line_style(0), "wrong": line_style(1)}
     if not all(hasattr(bands, part) for part in ("msp", "right", "wrong")):
         raise ValueError(f"{subject} needs what max_logit_given_msp gives, got {type(bands).__name__}")
-    for word, _, _ in lines:
+    for word in styles:
         part = {"msp": bands.msp, **_series(f"{subject}, {word},", getattr(bands, word), ("mean", "std"))}
         check_series(f"{subject}, {word},", part, ("msp", "mean", "std"))
     with axis_at(target, (3.4, 2.8)) as axis:
         handles = []
-        for word, colour, dash in lines:
+        for word, style in styles.items():
             windows = getattr(bands, word)
-            low, high = windows.mean - windows.std, windows.mean + windows.std
-            axis.fill_between(bands.msp, low, high, color=colour, alpha=0.2, linewidth=0)
-            handles += axis.plot(bands.msp, windows.mean, dash, color=colour, linewidth=1.5, label=word)
+            handles += draw_band(axis, bands.msp, windows.mean, windows.std, style, label=word)
         shares(axis, x=(0, 1))
-        axis.set_xlabel("confidence (MSP)")
-        axis.set_ylabel("largest logit")
-        _legend(axis, handles, [word for word, _, _ in lines], columns=2)
-        set_title(axis, title)
+        _legend(axis, handles, list(styles), columns=2)
+        label_axis(axis, "confidence (MSP)", "largest logit", title)
+
+
+def draw_rank_statistics(
+    target: str | Path | Axes, statistics: RankStatistics, *, label: str, title: str | None = None
+) -> None:
+    """Draw the mean over samples at every rank, largest logit first, with one standard deviation about it.
+
+    Args:
+        target: as in `draw_risk_coverage_by_method`.
+        statistics: a part of what `sorted_logits` gives.
+        label: of the vertical axis, as mathematics where it has dollars.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from calibrant.selective import sorted_logits
+        >>> axis = Figure().subplots()
+        >>> draw_rank_statistics(axis, sorted_logits([[0.0, 2.0], [1.0, 3.0]]).plain, label="$v$")
+        >>> axis.get_lines()[0].get_ydata().tolist()
+        [2.5, 0.5]
+
+    Reference:
+        SC, Fig. 18.
+    """
+    rank = np.arange(1.0, len(statistics.mean) + 1)
+    with axis_at(target, (3.0, 2.6)) as axis:
+        draw_band(axis, rank, statistics.mean, statistics.std, line_style(0))
+        axis.axhline(0, color=MUTED, linewidth=0.6, zorder=1)
+        axis.set_xlim(1, max(2, len(rank)))
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=2))
+        label_axis(axis, "rank of the logit", label, title)
+
+
+def draw_normalised_given_max_logit(
+    target: str | Path | Axes,
+    bins: Sequence[MSPBin],
+    *,
+    label: str = "normalised largest logit",
+    title: str | None = None,
+) -> None:
+    """Draw the normalised largest logit given the largest, a line with one standard deviation for each bin of the MSP.
+
+    A line is broken where a window has too few samples.
+
+    Args:
+        target: as in `draw_risk_coverage_by_method`.
+        bins: what `normalised_given_max_logit` gives.
+        label: of the vertical axis.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from calibrant.selective import normalised_given_max_logit
+        >>> axis = Figure().subplots()
+        >>> bins = normalised_given_max_logit([0.5, 0.5], [3.0, 4.0], [0.8, 0.6], edges=[0.4, 0.6], fewest=1)
+        >>> draw_normalised_given_max_logit(axis, bins)
+        >>> [text.get_text() for text in axis.get_legend().get_texts()]
+        ['40% to 60%']
+
+    Reference:
+        SC, Fig. 19.
+    """
+    if not bins:
+        raise ValueError("the normalised largest logit needs at least one bin of the MSP with samples, got none")
+    with axis_at(target, (3.4, 2.8)) as axis:
+        for k, part in enumerate(bins):
+            words, windows = f"{round_percent(part.low)} to {round_percent(part.high)}", part.normalised
+            draw_band(axis, part.max_logit, windows.mean, windows.std, line_style(k), alpha=0.18, label=words)
+        axis.legend(fontsize=7, frameon=False, title="MSP", title_fontsize=7)
+        label_axis(axis, "largest logit", label, title)
 
 
 def draw_errors_by_source(
@@ -182,7 +227,7 @@ def draw_errors_by_source(
     with axis_at(target, (3.8, 1.3 + 0.3 * len(rows))) as axis:
         bars = [
             axis.barh(heights, original, 0.65, color=BASE),
-            axis.barh(heights, shifted, 0.65, left=original, color=_SHIFTED),
+            axis.barh(heights, shifted, 0.65, left=original, color=line_style(4)[0]),
         ]
         for y, row in zip(heights, rows, strict=True):
             text = percent(row["shifted_share"]) if row["errors"] > 0 else "no errors"
@@ -196,10 +241,9 @@ def draw_errors_by_source(
         axis.set_yticks(heights, [_short(name) for name in results])
         axis.tick_params(axis="y", length=0, labelcolor=INK)
         axis.invert_yaxis()
-        axis.set_xlabel(f"errors at {round_percent(rows[0]['coverage'])} coverage")
         words = [f"from {_short(sources[0])}", f"from {_short(sources[1])} (with its share)"]
         _legend(axis, bars, words, columns=2)
-        set_title(axis, title)
+        label_axis(axis, f"errors at {round_percent(rows[0]['coverage'])} coverage", "", title)
 
 
 def _line_styles(names: Iterable[str], families: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -212,7 +256,7 @@ def _line_styles(names: Iterable[str], families: Mapping[str, str]) -> list[tupl
     for k, name in enumerate(names):
         family = families.get(name, name)
         dash = members[family].index(name) if families else k
-        styles.append((SERIES[order.index(family) % len(SERIES)], DASHES[dash % len(DASHES)]))
+        styles.append((line_style(order.index(family))[0], line_style(dash)[1]))
     return styles
 
 

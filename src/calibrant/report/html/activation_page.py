@@ -9,26 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrant.report import html
 from calibrant.report.document import Part, check_format
-from calibrant.report.html.charts import bar_legend, coloured, interval_bar, key, reach
-from calibrant.report.html.data_charts import framed_picture
-from calibrant.report.html.layout import ReportSection, asset, command_box, terms, verdict_box, write_report
-from calibrant.report.html.tables import clipped, heads, numeric, table
-from calibrant.report.text import (
-    DASH,
-    count,
-    difference,
-    difference_span,
-    escape,
-    name,
-    percent,
-    quantity,
-    round_percent,
-    span,
-)
+from calibrant.report.html.svg import bar_legend, coloured, framed_picture, interval_bar, key, reach
+from calibrant.report.html.tables import clipped, number_table
+from calibrant.report.text import DASH, count, difference, difference_span, escape, name, percent, round_percent, span
 
 if TYPE_CHECKING:
-    from calibrant.report.figures.data import Cell
+    from calibrant.report.figures.images import Cell
 
 #: Where the number behind the maps is missing.
 NO_BOXES = "No boxes of visible objects come with these images: how much of the maps lies on objects is not known."
@@ -49,11 +37,15 @@ def write_activation_page(path: str | Path, document: Part, pictures: Sequence[S
         pictures: For each row of the document the picture, and the map of each network over it.
     """
     check_format("a page of activation maps", document, "calibrant.cam")
-    sections = [_maps(document, pictures), _shares(document), _differences(document), _method(document)]
-    write_report(
-        path, [*sections, _reproduce(document)], title="Where do the networks look?",
+    facts = [("Calibrant", document["calibrant"]), ("Date", document["created"])]
+    sections = [
+        _maps(document, pictures), _shares(document), _differences(document), _method(document),
+        html.reproduction(document["reproduce"], facts),
+    ]  # fmt: skip
+    html.write_report(
+        path, sections, title="Where do the networks look?",
         kind="Calibrant class activation maps", created=document["created"], top=_headline(document),
-        skip="Skip to the maps", style=asset("data.css") + asset("activation.css"),
+        skip="Skip to the maps", style=html.asset("data.css") + html.asset("activation.css"),
     )  # fmt: skip
 
 
@@ -71,10 +63,10 @@ def _headline(document: Part) -> str:
         f"{comparison}The boxes of the objects fill {percent(document['area'])} of these {count(document['measured'])} "
         "images: an even map would have as much inside."
     )
-    return verdict_box("info", "Mean share of the map", headline, f"<p>{text}</p>")
+    return html.verdict_box("info", "Mean share of the map", headline, f"<p>{text}</p>")
 
 
-def _maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> ReportSection:
+def _maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> html.ReportSection:
     explained = "the class that it predicts" if document["explained"] == "predicted" else "the image's class"
     has_boxes = any(cells[0].boxes is not None for cells in pictures)
     lede = (
@@ -84,7 +76,7 @@ def _maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> ReportSection:
         "class</span>.</p>"
     )
     rows = "".join(_row(document, row, cells) for row, cells in zip(document["rows"], pictures, strict=True))
-    return ReportSection("maps", "Maps", "Maps", lede + rows)
+    return html.ReportSection("maps", "Maps", "Maps", lede + rows)
 
 
 def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
@@ -97,7 +89,7 @@ def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
     names = [method["name"] for method in document["methods"]]
     for method, cell in zip(row["methods"], cells[1:], strict=True):
         top = "".join(_class(entry) for entry in method["top"])
-        share = quantity(method["inside"], "share")
+        share = percent(method["inside"])
         inside = "" if share == DASH else f'<p class="inside">{share} inside the boxes</p>'
         title = f"{key(coloured(names.index(method['name'])))}{clipped(method['name'])}"
         picture = _picture(cell, f"Map of {escape(method['name'])}, {image_label}")
@@ -121,67 +113,48 @@ def _class(entry: Part) -> str:
     )
 
 
-def _shares(document: Part) -> ReportSection | None:
+def _shares(document: Part) -> html.ReportSection | None:
     if not document["measured"]:
         return None
     methods = document["methods"]
     across = reach([m["inside"][end] for m in methods for end in ("value", "low", "high")] + [document["area"]])
-    level = f"{round_percent(document['level'])} interval"
-    body = ""
+    rows = []
     for k, method in enumerate(methods):
         value, low, high = (method["inside"][end] for end in ("value", "low", "high"))
         bar = interval_bar(value, low, high, across, k)
-        body += (
-            f'<tr><th scope="row"><div class="named">{key(coloured(k))}{clipped(method["name"])}</div></th>'
-            f"{numeric('Inside the boxes', f'{percent(value)}{bar}')}"
-            f"{numeric(level, span(low, high, 'share', value) or DASH)}"
-            f"{numeric('Images', count(method['images']))}</tr>"
-        )
+        cells = (f"{percent(value)}{bar}", span(low, high, "share", value) or DASH, count(method["images"]))
+        rows.append((f'<div class="named">{key(coloured(k))}{clipped(method["name"])}</div>', cells))
     lede = (
         f'<p class="lede">The share of a map inside the boxes of the objects, mean over {count(document["measured"])} '
         f"images drawn from the set {name(document['set'])}; intervals by the bootstrap over images. The boxes fill "
         f"{percent(document['area'])} of the images.</p>{bar_legend('the largest value or limit')}"
     )
-    top = heads("Run") + heads("Inside the boxes", level, "Images", numbers=True)
-    return ReportSection(
-        "shares", "How much of the maps lies on the objects", "Shares",
-        lede + table("tiles counts", "Share of the maps inside the boxes", top, body, unseen=True),
-    )  # fmt: skip
+    words = ("Run", "Inside the boxes", f"{round_percent(document['level'])} interval", "Images")
+    listing = number_table("tiles counts", "Share of the maps inside the boxes", words, rows, unseen=True)
+    return html.ReportSection("shares", "How much of the maps lies on the objects", "Shares", lede + listing)
 
 
-def _differences(document: Part) -> ReportSection | None:
+def _differences(document: Part) -> html.ReportSection | None:
     if not document["measured"] or not document["differences"]:
         return None
     values = {method["name"]: method["inside"]["value"] for method in document["methods"]}
-    level = f"{round_percent(document['level'])} interval"
-    body = ""
+    rows = []
     for pair in document["differences"]:
         shares = [values[pair["first"]], values[pair["second"]]]
-        body += (
-            f'<tr><th scope="row">{name(pair["second"])} against {name(pair["first"])}</th>'
-            f"{numeric('Difference', difference(pair['value'], 'share', shares))}"
-            f"{numeric(level, difference_span(pair['low'], pair['high'], 'share', shares) or DASH)}"
-            f"{numeric('Images', count(pair['images']))}</tr>"
-        )
+        ends = difference_span(pair["low"], pair["high"], "share", shares) or DASH
+        cells = (difference(pair["value"], "share", shares), ends, count(pair["images"]))
+        rows.append((f"{name(pair['second'])} against {name(pair['first'])}", cells))
     lede = '<p class="lede">Mean differences on the same images, in percentage points (pp).</p>'
-    top = heads("Runs") + heads("Difference", level, "Images", numbers=True)
-    return ReportSection(
-        "differences", "Differences between the runs", "Differences",
-        lede + table("tiles counts", "Differences of the shares", top, body, unseen=True),
-    )  # fmt: skip
+    words = ("Runs", "Difference", f"{round_percent(document['level'])} interval", "Images")
+    listing = number_table("tiles counts", "Differences of the shares", words, rows, unseen=True)
+    return html.ReportSection("differences", "Differences between the runs", "Differences", lede + listing)
 
 
-def _method(document: Part) -> ReportSection:
+def _method(document: Part) -> html.ReportSection:
     lede = (
         '<p class="lede">Grad-CAM++ weighs the channels of a layer by how they raise the class\u2019s logit. The layer '
         "has few positions, so a map is coarse; it is scaled to 0 to 1 and to the size of the picture. A pixel is "
         "inside a box if its centre is.</p>"
     )
     facts = [(m["name"], f"model {m['model']}, layer {m['layer']}") for m in document["methods"]]
-    return ReportSection("method", "How the maps are made", "Method", lede + terms("facts", facts))
-
-
-def _reproduce(document: Part) -> ReportSection:
-    facts = [("Calibrant", document["calibrant"]), ("Date", document["created"])]
-    body = command_box(document["reproduce"]) + terms("facts", facts)
-    return ReportSection("reproduce", "How to reproduce", "Reproduce", body)
+    return html.ReportSection("method", "How the maps are made", "Method", lede + html.terms("facts", facts))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from calibrant.report import html
 from calibrant.report.document import Part, audited_models, unit_of
-from calibrant.report.html import charts, explorer, sorted_tables, tables
-from calibrant.report.html.layout import ReportSection, command_box, level_line, terms, verdict_box, write_report
+from calibrant.report.html import audit_tables, charts, explorer
+from calibrant.report.html.svg import bar_legend, coloured, key
+from calibrant.report.html.tables import clipped
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
 
 _LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
@@ -36,7 +38,7 @@ def write_audit(path: str | Path, document: Part) -> None:
         True
     """
     models = audited_models(document)
-    write_report(
+    html.write_report(
         path,
         [section(document, models) for section in _SECTIONS],
         title=document.get("title") or "Can this model's confidence be trusted?",
@@ -47,9 +49,9 @@ def write_audit(path: str | Path, document: Part) -> None:
     )
 
 
-def _section(ident: str, heading: str, short: str, body: str, lede: str = "") -> ReportSection | None:
+def _section(ident: str, heading: str, short: str, body: str, lede: str = "") -> html.ReportSection | None:
     """A section, if it has a body; the lede is HTML above it."""
-    return ReportSection(ident, heading, short, lede + body) if body else None
+    return html.ReportSection(ident, heading, short, lede + body) if body else None
 
 
 def _level(part: Part) -> str:
@@ -64,18 +66,18 @@ def _verdict(document: Part, models: Sequence[Part]) -> str:
     text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
     # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
     is_unnamed = is_several and first_name not in headline
-    whose = f'<span class="whose">{_key(0)}{tables.clipped(first_name)}</span>' if is_unnamed else ""
+    whose = f'<span class="whose">{_key(0)}{clipped(first_name)}</span>' if is_unnamed else ""
     level = _level(verdict)
     files = "".join(_file(model, _key(k) if is_several else "") for k, model in enumerate(models))
-    return verdict_box(level, _LEVELS[level], escape(headline), text, whose) + f'<ul class="files">{files}</ul>'
+    return html.verdict_box(level, _LEVELS[level], escape(headline), text, whose) + f'<ul class="files">{files}</ul>'
 
 
 def _key(k: int) -> str:
     """A dot in the colour of a file."""
-    return charts.key(charts.coloured(k))
+    return key(coloured(k))
 
 
-def _file(model: Part, key: str) -> str:
+def _file(model: Part, dot: str) -> str:
     """What a file holds, in one line, and the notes about reading it."""
     unit = unit_of(model)
     numbers = ((model.get("samples"), unit.removesuffix("s"), unit), (model.get("classes"), "class", "classes"))
@@ -84,23 +86,23 @@ def _file(model: Part, key: str) -> str:
     items = "".join(f"<li>{escape(note)}</li>" for note in model.get("notes") or ())
     notes = f'<ul class="notes">{items}</ul>' if items else ""
     summary = f'<span class="facts">{" · ".join(facts)}</span>' if facts else ""
-    return f'<li>{key}<span class="file">{name(model["name"])}</span> {summary}{notes}</li>'
+    return f'<li>{dot}<span class="file">{name(model["name"])}</span> {summary}{notes}</li>'
 
 
 def _heading(models: Sequence[Part], k: int) -> str:
     """The heading of a file's share of a section, where there are several."""
     if len(models) == 1:
         return ""
-    return f'<h3 class="named">{_key(k)}{tables.clipped(models[k]["name"])}</h3>'
+    return f'<h3 class="named">{_key(k)}{clipped(models[k]["name"])}</h3>'
 
 
 def _by_file(models: Sequence[Part], show: Callable[[int, Part], str]) -> str:
     """What ``show`` gives for each file, below the file's heading; files without anything are left out."""
     parts = [show(k, model) for k, model in enumerate(models)]
-    return "".join(_heading(models, k) + html for k, html in enumerate(parts) if html)
+    return "".join(_heading(models, k) + part for k, part in enumerate(parts) if part)
 
 
-def _findings(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _findings(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(_: int, model: Part) -> str:
         verdict = _own_verdict(model.get("verdict") or {}) if len(models) > 1 else ""
         items = "".join(map(_finding, model.get("findings") or ()))
@@ -115,7 +117,7 @@ def _own_verdict(verdict: Part) -> str:
     if not verdict.get("headline"):
         return ""
     level = _level(verdict)
-    line = level_line(level, _LEVELS[level])
+    line = html.level_line(level, _LEVELS[level])
     return f'<div class="own {level}">{line}<p class="title">{escape(verdict["headline"])}</p></div>'
 
 
@@ -123,40 +125,40 @@ def _finding(finding: Part) -> str:
     level = _level(finding)
     evidence = f'<p class="evidence">{escape(finding["evidence"])}</p>' if finding.get("evidence") else ""
     return (
-        f'<li class="{level}">{level_line(level, _LEVELS[level])}'
+        f'<li class="{level}">{html.level_line(level, _LEVELS[level])}'
         f'<p class="title">{escape(finding["title"])}</p><p>{escape(finding.get("text") or "")}</p>{evidence}</li>'
     )
 
 
-def _policy(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _policy(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     policy = document.get("policy")
-    body = f'<ul class="findings">{_finding(policy)}</ul>{tables.outcome(policy)}' if policy else ""
-    if policy and policy.get("sets"):
-        sets = policy["sets"]
-        body += f'<h3>Prediction sets</h3><ul class="findings">{_finding(sets)}</ul>{tables.prediction_sets(sets)}'
+    body = f'<ul class="findings">{_finding(policy)}</ul>{audit_tables.outcome(policy)}' if policy else ""
+    if policy and (sets := policy.get("sets")):
+        body += f'<h3>Prediction sets</h3><ul class="findings">{_finding(sets)}</ul>'
+        body += audit_tables.prediction_sets(sets)
     return _section("policy", "What the policy does here", "Policy", body)
 
 
-def _fixes(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _fixes(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(_: int, model: Part) -> str:
-        return tables.fixes(model["fixes"], "Before and after each fix") if model.get("fixes") else ""
+        return audit_tables.fixes(model["fixes"], "Before and after each fix") if model.get("fixes") else ""
 
     lede = (
         '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
-        "(pp: percentage points).</p>" + tables.DIFFERENCE_LEGEND
+        "(pp: percentage points).</p>" + audit_tables.DIFFERENCE_LEGEND
     )
     return _section("fixes", "What a fix would gain", "Fixes", _by_file(models, show), lede)
 
 
-def _next(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _next(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     step = document.get("next") or {}
     lede = f'<p class="lede">{escape(step["text"])}</p>' if step.get("text") else ""
     return _section(
-        "next", "What to do next", "Next", lede + (command_box(step["command"]) if step.get("command") else "")
+        "next", "What to do next", "Next", lede + (html.command_box(step["command"]) if step.get("command") else "")
     )
 
 
-def _metrics(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _metrics(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     if not any(model.get("metrics") for model in models):
         return None
     level, replicates = finite(document.get("level")), document.get("replicates")
@@ -168,21 +170,21 @@ def _metrics(document: Part, models: Sequence[Part]) -> ReportSection | None:
     if 0 < max(bounds) < 1e-5:
         lede += f"Every value lies within {magnitude(max(bounds))} of its exact definition."
     lede = f'<p class="lede">{lede}</p>' if lede else ""
-    return _section("numbers", "Numbers with intervals", "Numbers", tables.metrics(models, level), lede)
+    return _section("numbers", "Numbers with intervals", "Numbers", audit_tables.metrics(models, level), lede)
 
 
-def _comparisons(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _comparisons(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     lede = (
         '<p class="lede">Both files on the same samples: the interval of the difference is narrower than two intervals '
         "side by side suggest. Differences of shares are in percentage points (pp).</p>"
     )
-    body = "".join(map(tables.comparison, document.get("comparisons") or ()))
-    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + tables.DIFFERENCE_LEGEND)
+    body = "".join(map(audit_tables.comparison, document.get("comparisons") or ()))
+    return _section("comparisons", "Paired comparisons", "Comparisons", body, lede + audit_tables.DIFFERENCE_LEGEND)
 
 
 def _figures(
     models: Sequence[Part],
-    key: str,
+    series: str,
     draw: Callable[[str, Part, str, str], str],
     caption: str,
     numbers: Callable[[Part, str, str], str],
@@ -190,12 +192,10 @@ def _figures(
     """One figure per file, side by side, with what explains them once: beside a single one, above several."""
     is_several, figures = len(models) > 1, ""
     for k, model in enumerate(models):
-        if part := model.get(key):
+        if part := model.get(series):
             unit = unit_of(model)
-            figures += (
-                f"<figure>{draw(f'{key}-{k}', part, str(model['name']), unit)}<figcaption>"
-                f"{_heading(models, k) or caption}{numbers(part, name(model['name']), unit)}</figcaption></figure>"
-            )
+            words = (_heading(models, k) or caption) + numbers(part, name(model["name"]), unit)
+            figures += html.figure(draw(f"{series}-{k}", part, str(model["name"]), unit), words)
     above = f'<div class="lede">{caption}</div>' if is_several else ""
     return f'{above}<div class="{"multiples" if is_several else "one"}">{figures}</div>' if figures else ""
 
@@ -206,32 +206,30 @@ def _units(models: Sequence[Part]) -> str:
     return units.pop() if len(units) == 1 else "predictions"
 
 
-def _reliability(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _reliability(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     caption = (
         f"<p>Each bar is the accuracy of the {_units(models)} whose confidence falls in that bin, with its interval. "
         f"A model that keeps its word ends every bar on the diagonal.</p>{charts.RELIABILITY_LEGEND}"
     )
-    body = _figures(models, "reliability", charts.reliability, caption, tables.reliability_numbers)
+    body = _figures(models, "reliability", charts.reliability, caption, charts.reliability_numbers)
     return _section("reliability", "Confidence against accuracy", "Reliability", body)
 
 
-def _positive(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _positive(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(k: int, model: Part) -> str:
         if not (part := model.get("positive")):
             return ""
         title, unit = f"P({part['name']})", unit_of(model)
-        figure = charts.reliability(
+        chart = charts.reliability(
             f"positive-{k}", part["reliability"], model["name"], unit, (title, "share"), log=True
         )
-        numbers = tables.reliability_numbers(part["reliability"], escape(title), unit, (f"Mean {title}", "Happened"))
+        numbers = charts.reliability_numbers(part["reliability"], escape(title), unit, (f"Mean {title}", "Happened"))
         why = f"{escape(part['name'])} is {escape(part['why'])}. "
         caption = (
             f"<p>{why}Each bar is how often it happens where the model gives it that probability, with its interval; "
             "counts are on a logarithmic scale, so that rare claims are seen.</p>"
         )
-        return f'<div class="one"><figure>{figure}<figcaption>{caption}{numbers}</figcaption></figure></div>' + (
-            tables.positive(part)
-        )
+        return f'<div class="one">{html.figure(chart, caption + numbers)}</div>{audit_tables.positive(part)}'
 
     names = {str(part["name"]) for model in models if (part := model.get("positive"))}
     title = f"The probability of {names.pop()}" if len(names) == 1 else "The probability of the positive class"
@@ -252,23 +250,23 @@ def _boxes(*words: str) -> str:
     return '<ul class="legend">' + "".join(f'<li><span class="box {w}"></span>{w}</li>' for w in words) + "</ul>"
 
 
-def _histogram(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _histogram(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     caption = "<p>How often it claims which confidence, and how many of those predictions are right.</p>"
     caption += _boxes("wrong", "right")
-    body = _figures(models, "histogram", charts.histogram, caption, tables.histogram_numbers)
+    body = _figures(models, "histogram", charts.histogram, caption, charts.histogram_numbers)
     return _section("histogram", "How sure it is, right and wrong", "Histogram", body)
 
 
-def _objects(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _objects(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     caption = (
         "<p>Dots are the mean confidence of images whose object covers that share of the image, bars how many of them "
         "are right. Adaptive label smoothing trains towards the diagonal: as sure as the object is large.</p>"
     )
-    body = _figures(models, "objects", charts.object_sizes, caption, tables.object_numbers)
+    body = _figures(models, "objects", charts.object_sizes, caption, charts.object_numbers)
     return _section("objects", "Confidence against object size", "Object size", body)
 
 
-def _risk(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _risk(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     series = [s for s in explorer.all_series(models) if len(s.curve["coverage"])]
     if not series:
         return None
@@ -281,7 +279,7 @@ def _risk(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("risk", "Answer less, err less", "Risk and coverage", body, lede)
 
 
-def _logits(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _logits(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     caption = (
         "<p>Softmax hides the size of the logits: the same confidence can come from large and from small ones. Where "
         "right and wrong predictions part by height, the largest logit tells what confidence does not. Lines are "
@@ -295,15 +293,15 @@ def _logits(document: Part, models: Sequence[Part]) -> ReportSection | None:
 def _gap_lede(rows: Sequence[Part], words: str) -> str:
     marked = " Marked rows were flagged by the audit." if any(row.get("flag") for row in rows) else ""
     text = f"Gap is confidence minus {words} in percentage points (pp), with its interval; above 0 is overconfident."
-    return f'<p class="lede">{text}{marked}</p>{charts.bar_legend("all gaps and limits of the table")}'
+    return f'<p class="lede">{text}{marked}</p>{bar_legend("all gaps and limits of the table")}'
 
 
-def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _classes(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(k: int, model: Part) -> str:
         if not (rows := model.get("classes_table")):
             return ""
-        by_label = sorted_tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
-        by_prediction = sorted_tables.population(
+        by_label = audit_tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
+        by_prediction = audit_tables.population(
             f"classes-{k}", "", rows, noun=("class", "classes"), head="Predicted class", unit=unit_of(model),
             right="Right",
         )  # fmt: skip
@@ -314,10 +312,10 @@ def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("classes", "By predicted class", "Predicted classes", _by_file(models, show), lede)
 
 
-def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _groups(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(k: int, model: Part) -> str:
         return "".join(
-            sorted_tables.population(
+            audit_tables.population(
                 f"groups-{k}-{j}", f"By {name(group['column'])}", group["rows"],
                 noun=("group", "groups"), head=str(group["column"]), unit=unit_of(model), right="Accuracy",
             )
@@ -328,19 +326,19 @@ def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("groups", "By group", "Groups", _by_file(models, show), _gap_lede(rows, "accuracy"))
 
 
-def _errors(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _errors(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     def show(k: int, model: Part) -> str:
         head = {"pixels": "Image", "tokens": "Sequence"}.get(unit_of(model), "Sample")
         rows = model.get("errors")
-        return sorted_tables.errors(f"errors-{k}", rows, head, model.get("errors_in_all")) if rows else ""
+        return audit_tables.errors(f"errors-{k}", rows, head, model.get("errors_in_all")) if rows else ""
 
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
     return _section("errors", "Most confident errors", "Errors", _by_file(models, show), lede)
 
 
-def _method(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _method(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     pairs = [(term, text) for term, text in document.get("conventions") or () if _applies(str(term), models)]
-    return _section("method", "Method and conventions", "Method", terms("terms", pairs))
+    return _section("method", "Method and conventions", "Method", html.terms("terms", pairs))
 
 
 def _applies(term: str, models: Sequence[Part]) -> bool:
@@ -353,7 +351,7 @@ def _applies(term: str, models: Sequence[Part]) -> bool:
     return True
 
 
-def _reproduce(document: Part, models: Sequence[Part]) -> ReportSection | None:
+def _reproduce(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     command, level = document.get("reproduce"), finite(document.get("level"))
     facts = [
         ("Calibrant", document.get("calibrant")),
@@ -363,8 +361,7 @@ def _reproduce(document: Part, models: Sequence[Part]) -> ReportSection | None:
         ("Replicates", None if document.get("replicates") is None else count(document["replicates"])),
         ("Document", f"{document['format']}, version {document['version']}"),
     ]
-    body = terms("facts", [(term, DASH if value is None else value) for term, value in facts])
-    return _section("reproduce", "How to reproduce", "Reproduce", body, command_box(command) if command else "")
+    return html.reproduction(command, [(term, DASH if value is None else value) for term, value in facts])
 
 
 _SECTIONS = (

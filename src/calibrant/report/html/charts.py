@@ -1,28 +1,15 @@
-"""Charts of one model as inline SVG, and the small bars of tables. Every number in them comes from the document."""
+"""Charts of one model as inline SVG, each with the table of its numbers, which are those of the document."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from calibrant.report.document import RELIABILITY, Part
-from calibrant.report.html.svg import Plot, Point, line, short, words
-from calibrant.report.text import (
-    MINUS,
-    count,
-    escape,
-    finite,
-    isolated,
-    number,
-    percent,
-    round_percent,
-    short_count,
-    span,
-)
-
-#: The number of colours in the style of the audit page.
-COLOURS = 7
+from calibrant.report.html.svg import Plot, Point, line, short, whole_count, words
+from calibrant.report.html.tables import figure_numbers, valued
+from calibrant.report.text import MINUS, count, finite, isolated, number, percent, round_percent, short_count, span
 
 #: How to read a reliability diagram.
 RELIABILITY_LEGEND = (
@@ -30,16 +17,6 @@ RELIABILITY_LEGEND = (
     '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
     '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul>'
 )
-
-
-def coloured(colour: int) -> str:
-    """The class that gives a file its colour; where there are more files than colours, they repeat."""
-    return f"s{colour % COLOURS}"
-
-
-def key(kind: str) -> str:
-    """A dot of a colour's class, before a name."""
-    return f'<span class="key {kind}"></span>'
 
 
 def reliability(
@@ -52,21 +29,21 @@ def reliability(
     claimed, happened = axes
     plot = Plot(400, 440, (0, 1), (0, 1), margin=(60, 20, 12, 106))
     plot.axes(claimed, happened, round_percent, round_percent, label_at=440 - 106 + 35)
-    bins = [_Bin(unit, axes, *values) for values in zip(*(part[k] for k in RELIABILITY), strict=True)]
-    plot.add(*(mark for b in bins for mark in b.bars(plot)))
+    bins = list(zip(*(part[k] for k in RELIABILITY), strict=True))
+    plot.add(*(mark for values in bins for mark in _bars(plot, values, axes, unit)))
     plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
-    plot.add(*(b.whisker(plot) for b in bins))
-    foot, most = plot.height - 24, max([b.count for b in bins] + [1])
-    for b in bins:
-        x0, x1 = plot.at_x(b.low), plot.at_x(b.high)
-        height = (math.log1p(b.count) / math.log1p(most) if log else b.count / most) * 28
+    plot.add(*(_whisker(plot, values) for values in bins))
+    foot, most = plot.height - 24, max([*part["count"], 1])
+    for low, high, n in zip(part["low"], part["high"], part["count"], strict=True):
+        x0, x1 = plot.at_x(low), plot.at_x(high)
+        height = (math.log1p(n) / math.log1p(most) if log else n / most) * 28
         size = f'width="{short(x1 - x0 - 2)}" height="{short(height)}"'
         plot.add(f'<rect class="count" x="{short(x0 + 1)}" y="{short(foot - 12 - height)}" {size}/>')
         if len(bins) <= 15:
-            plot.add(words("small middle", (x0 + x1) / 2, foot, short_count(b.count)))
+            plot.add(words("small middle", (x0 + x1) / 2, foot, short_count(n)))
     scale = ", logarithmic" if log else ""
     plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, f"{unit} per bin{scale}"))
-    filled = sum(b.accuracy is not None for b in bins)
+    filled = sum(accuracy is not None for accuracy in part["accuracy"])
     text = (
         f"Bars show the {happened} in {len(bins)} bins of {claimed}, {filled} of them with {unit}, with intervals. "
         "A calibrated model's bars end on the diagonal. The table below holds the numbers."
@@ -74,52 +51,47 @@ def reliability(
     return plot.render(ident, f"Reliability diagram of {isolated(name)}", text)
 
 
-@dataclass(frozen=True)
-class _Bin:
-    """A bin: what it counts, then the series of `RELIABILITY` at one index."""
+def _bars(plot: Plot, values: Sequence[Any], axes: tuple[str, str], unit: str) -> list[str]:
+    """The bar of a bin, and the gap from it to the diagonal; ``values`` are those of `RELIABILITY`."""
+    low, high, n, confidence, accuracy, accuracy_low, accuracy_high = values
+    if finite(accuracy) is None:
+        return []
+    tip = (
+        f"{axes[0]} {percent(low)} to {percent(high)}: {axes[1]} {percent(accuracy)} "
+        f"{span(accuracy_low, accuracy_high, 'share', accuracy)}, mean {axes[0]} {percent(confidence)}, "
+        f"{count(n)} {unit}"
+    )
+    inset = 1.0 / (plot.at_x(1) - plot.at_x(0))
+    x = (low + inset, high - inset)
+    marks = [plot.box("bar", x, (0, accuracy), tip)]
+    if finite(confidence) is not None and confidence != accuracy:
+        kind = "over" if confidence > accuracy else "under"
+        marks.append(plot.box(f"gap {kind}", x, (accuracy, confidence), tip))
+    return marks
 
-    unit: str
-    axes: tuple[str, str]
-    low: float
-    high: float
-    count: int
-    confidence: float | None
-    accuracy: float | None
-    accuracy_low: float | None
-    accuracy_high: float | None
 
-    @property
-    def tip(self) -> str:
-        ends = span(self.accuracy_low, self.accuracy_high, "share", self.accuracy)
-        return (
-            f"{self.axes[0]} {percent(self.low)} to {percent(self.high)}: {self.axes[1]} {percent(self.accuracy)} "
-            f"{ends}, mean {self.axes[0]} {percent(self.confidence)}, {count(self.count)} {self.unit}"
-        )
+def _whisker(plot: Plot, values: Sequence[Any]) -> str:
+    """The interval of a bin's accuracy, at the mean confidence: there it meets the diagonal if calibrated."""
+    start, end, _, *numbers = values
+    confidence, accuracy, low, high = map(finite, numbers)
+    if accuracy is None:
+        return ""
+    x = plot.at_x((start + end) / 2 if confidence is None else confidence)
+    dot = f'<circle class="dot" cx="{short(x)}" cy="{short(plot.at_y(accuracy))}" r="2.4"/>'
+    if low is None or high is None:
+        return dot
+    return f'<path class="whisker" d="M{short(x)} {short(plot.at_y(high))}V{short(plot.at_y(low))}"/>{dot}'
 
-    def bars(self, plot: Plot) -> list[str]:
-        accuracy, confidence = finite(self.accuracy), finite(self.confidence)
-        if accuracy is None:
-            return []
-        inset = 1.0 / (plot.at_x(1) - plot.at_x(0))
-        x = (self.low + inset, self.high - inset)
-        marks = [plot.box("bar", x, (0, accuracy), self.tip)]
-        if confidence is not None and confidence != accuracy:
-            kind = "over" if confidence > accuracy else "under"
-            marks.append(plot.box(f"gap {kind}", x, (accuracy, confidence), self.tip))
-        return marks
 
-    def whisker(self, plot: Plot) -> str:
-        accuracy, low, high = finite(self.accuracy), finite(self.accuracy_low), finite(self.accuracy_high)
-        if accuracy is None:
-            return ""
-        # At the mean confidence: there the interval meets the diagonal if the bin may be calibrated.
-        centre = finite(self.confidence)
-        x = plot.at_x((self.low + self.high) / 2 if centre is None else centre)
-        dot = f'<circle class="dot" cx="{short(x)}" cy="{short(plot.at_y(accuracy))}" r="2.4"/>'
-        if low is None or high is None:
-            return dot
-        y0, y1 = plot.at_y(high), plot.at_y(low)
-        return f'<path class="whisker" d="M{short(x)} {short(y0)}V{short(y1)}"/>{dot}'
+def reliability_numbers(
+    part: Part, caption: str, unit: str, words: tuple[str, str] = ("Mean confidence", "Accuracy")
+) -> str:
+    """The numbers behind a reliability diagram; the caption is HTML."""
+    rows = (
+        (f"({percent(lo)}, {percent(hi)}]", (count(n), percent(c), valued(a, a0, a1, "share")))
+        for lo, hi, n, c, a, a0, a1 in zip(*(part[k] for k in RELIABILITY), strict=True)
+    )
+    return figure_numbers(caption, ("Bin", unit.capitalize(), *words), rows)
 
 
 def histogram(ident: str, part: Part, name: str, unit: str) -> str:
@@ -128,7 +100,7 @@ def histogram(ident: str, part: Part, name: str, unit: str) -> str:
     most = max([r + w for r, w in zip(correct, errors, strict=True)] + [1])
     x = (min(0.0, edges[0]), max(1.0, edges[-1]))
     plot = Plot(400, 320, x, (0, most * 1.05))
-    plot.axes("confidence", unit, round_percent, lambda v: short_count(round(v)) if v == round(v) else "")
+    plot.axes("confidence", unit, round_percent, whole_count)
     inset = min(0.5, (plot.at_x(1) - plot.at_x(0)) / max(1, len(correct)) / 8) / (plot.at_x(1) - plot.at_x(0))
     for low, high, r, w in zip(edges, edges[1:], correct, errors, strict=False):
         x_range = (low + inset, high - inset)
@@ -139,6 +111,15 @@ def histogram(ident: str, part: Part, name: str, unit: str) -> str:
             plot.add(plot.box("wrong", x_range, (r, r + w), tip))
     text = f"Right and wrong predictions, stacked, in {len(correct)} bins of confidence; the largest has {count(most)}."
     return plot.render(ident, f"Histogram of the confidence of {isolated(name)}", text)
+
+
+def histogram_numbers(part: Part, caption: str, unit: str) -> str:
+    """The numbers behind a histogram; the caption is HTML."""
+    rows = (
+        (f"{percent(lo)} to {percent(hi)}", (count(r), count(w)))
+        for lo, hi, r, w in zip(part["edges"], part["edges"][1:], part["right"], part["wrong"], strict=False)
+    )
+    return figure_numbers(caption, ("Confidence", f"Right {unit}", f"Wrong {unit}"), rows)
 
 
 def object_sizes(ident: str, part: Part, name: str, unit: str) -> str:
@@ -168,6 +149,16 @@ def object_sizes(ident: str, part: Part, name: str, unit: str) -> str:
         else "No objects."
     )
     return plot.render(ident, f"Confidence against object size of {isolated(name)}", text)
+
+
+def object_numbers(part: Part, caption: str, unit: str) -> str:
+    """The numbers behind confidence against object size; the caption is HTML."""
+    keys = ("low", "high", "count", "confidence", "accuracy")
+    rows = (
+        (f"{percent(lo)} to {percent(hi)}", (count(n), percent(c), percent(a)))
+        for lo, hi, n, c, a in zip(*(part[key] for key in keys), strict=True)
+    )
+    return figure_numbers(caption, ("Object size", unit.capitalize(), "Mean confidence", "Accuracy"), rows)
 
 
 def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
@@ -205,39 +196,3 @@ def _band(part: Part, word: str) -> list[tuple[float, float, float]]:
     """Confidences, means and spreads where there is a mean."""
     rows = zip(part["msp"], part[f"{word}_mean"], part[f"{word}_spread"], strict=True)
     return [(x, float(m), finite(s) or 0.0) for x, m, s in rows if finite(m) is not None]
-
-
-def interval_bar(value: float | None, low: float | None, high: float | None, across: Point, colour: int = 0) -> str:
-    """A value and its interval as a bar in a table cell, or the room of one; `bar_legend` says how to read it."""
-    value, low, high = finite(value), finite(low), finite(high)
-    if value is None or across[0] == across[1]:
-        return '<span class="ib"></span>'
-    width, height = 88.0, 12.0
-
-    def at(v: float) -> str:
-        return short(4 + (min(max(v, across[0]), across[1]) - across[0]) / (across[1] - across[0]) * (width - 8))
-
-    parts = f'<path class="track" d="M4 6H{width - 4:g}"/>'
-    if across[0] <= 0 <= across[1]:
-        parts += f'<path class="zero" d="M{at(0)} 1v{height - 2:g}"/>'
-    if low is not None and high is not None:
-        parts += f'<path d="M{at(low)} 6H{at(high)}"/>'
-    return (
-        f'<svg class="ib {coloured(colour)}" viewBox="0 0 {width:g} {height:g}" aria-hidden="true">{parts}'
-        f'<circle cx="{at(value)}" cy="6" r="3"/></svg>'
-    )
-
-
-def bar_legend(scope: str) -> str:
-    """How to read the small bars: one line above their table."""
-    sample = interval_bar(0.55, 0.3, 0.8, (0.0, 1.0))
-    return (
-        f'<p class="barkey">{sample} The dot is the value, the thick line its interval and the tick 0; '
-        f"the full width spans 0 and {escape(scope)}.</p>"
-    )
-
-
-def reach(values: Sequence[float | None]) -> Point:
-    """The range of a column's bars: all of the values, and zero."""
-    numbers = [0.0, *(v for v in map(finite, values) if v is not None)]
-    return min(numbers), max(numbers)

@@ -13,8 +13,7 @@ from typing import Any
 
 from calibrant.metrics import METRICS, base_name, describe
 from calibrant.report.document import Part, highest_risk
-from calibrant.report.html.charts import reach
-from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, short, title, words
+from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, reach, short, title, words
 from calibrant.report.text import (
     MINUS,
     count,
@@ -166,15 +165,10 @@ def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], 
     plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     plot.add(plot.clipped(*(_line(plot, c, "coverage", "risk", look[str(c["name"])]) for c in curves)))
     text = (
-        f"One line for each of {methods_text(curves)}; the further down, the better. "
+        f"One line for each of {counted(len(curves), 'method')}; the further down, the better. "
         "The table below holds the risks at some coverages."
     )
     return plot.render(ident, "Risk-coverage curves", text, "chart wide")
-
-
-def methods_text(parts: Sequence[Part]) -> str:
-    """How many methods."""
-    return f"{len(parts)} method{'s' * (len(parts) > 1)}"
 
 
 def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
@@ -203,7 +197,7 @@ def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str,
     shades = [_shade(plot, s, look[str(s["name"])]) for s in series]
     plot.add(plot.clipped(*shades, *(_line(plot, s, "epochs", "mean", look[str(s["name"])]) for s in series)))
     text = (
-        f"One line for each of {methods_text(series)} over epochs {_tick(min(epochs))} to "
+        f"One line for each of {counted(len(series), 'method')} over epochs {_tick(min(epochs))} to "
         f"{_tick(max(epochs))}. The table below holds the values at the end."
     )
     return plot.render(ident, f"{label_of(metric)} in training", text)
@@ -231,7 +225,8 @@ def ablation(ident: str, part: Part, look: Look) -> str:
     marks = []
     for x, (value, mean, std, runs) in zip(map(plot.at_x, positions), points, strict=True):
         spread = f" ± {quantity(std, unit)}" if std else ""
-        tip = f"{parameter} = {_word(value)}: {quantity(mean, unit)}{spread}, {runs_text(runs)}"
+        number = "runs unknown" if runs is None else counted(runs, "run")
+        tip = f"{parameter} = {_word(value)}: {quantity(mean, unit)}{spread}, {number}"
         if std:
             low, high = short(plot.at_y(mean - std)), short(plot.at_y(mean + std))
             marks.append(f'<path class="reach {look.colour}" d="M{short(x)} {low}V{high}"/>')
@@ -239,8 +234,7 @@ def ablation(ident: str, part: Part, look: Look) -> str:
     course = plot.path([(x, mean) for x, (_, mean, _, _) in zip(positions, points, strict=True)])
     plot.add(plot.clipped(f'<path class="curve {look.colour}" d="{course}"/>'), *marks)
     spreads = ", with spreads" if any(std for *_, std, _ in points) else ""
-    values = f"{len(points)} value{'s' * (len(points) != 1)}"
-    text = f"{values} of {parameter}{spreads}. The table below holds the numbers."
+    text = f"{counted(len(points), 'value')} of {parameter}{spreads}. The table below holds the numbers."
     return plot.render(ident, f"{label_of(metric)} of {isolated(part['name'])} by {isolated(parameter)}", text)
 
 
@@ -250,9 +244,9 @@ def finite_values(part: Part) -> list[tuple[object, float, float, int | None]]:
     return [(v, mean, std or 0.0, runs) for v, mean, std, runs in rows if mean is not None]
 
 
-def runs_text(runs: int | None) -> str:
-    """How many runs."""
-    return "runs unknown" if runs is None else f"{count(runs)} run{'s' * (runs != 1)}"
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 run", "1,200 runs"."""
+    return f"{count(number)} {noun}{'s' * (number != 1)}"
 
 
 def _word(value: object) -> str:
@@ -287,8 +281,7 @@ def strip(effect: Part, unit: str) -> str:
     if mean is not None:
         marks += f'<path class="centre" d="M{at(mean)} 5V21"/>'
     differences = ", ".join(difference(v, unit) for v in values)
-    seeds = f"{count(len(values))} seed{'s' * (len(values) != 1)}"
-    tip = f"differences of {seeds}: {differences}" if values else "mean difference"
+    tip = f"differences of {counted(len(values), 'seed')}: {differences}" if values else "mean difference"
     size = f'viewBox="0 0 {width:g} 26"'
     return f'<svg class="strip" {size} role="img" aria-label="{escape(tip)}">{title(tip)}{marks}</svg>'
 
@@ -310,9 +303,9 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
                 outside.append(((x, y), nearest))
         if outside:
             plot.add(*_pointer(plot, name, outside, labels))
-    count = sum(map(len, points.values()))
+    runs = counted(sum(map(len, points.values())), "run")
     text = (
-        f"{runs_text(count)} of {methods_text(groups)}; good ones lie at the lower right. "
+        f"{runs} of {counted(len(groups), 'method')}; good ones lie at the lower right. "
         f"{'An arrow at the border points to runs outside it. ' if labels else ''}The table below holds the numbers."
     )
     return plot.render(ident, "Accuracy against ECE", text, "chart wide")

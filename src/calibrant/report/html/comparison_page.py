@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from calibrant.report import html
 from calibrant.report.document import RELIABILITY, Part, check_format, check_series
-from calibrant.report.html import charts, tables
+from calibrant.report.html import charts, svg, tables
 from calibrant.report.html import comparison_charts as plots
 from calibrant.report.html.comparison_charts import Look, scatter
 from calibrant.report.html.explorer import COVERAGES, NEAR, nearest
-from calibrant.report.html.layout import ReportSection, asset, command_box, level_line, terms, verdict_box, write_report
+from calibrant.report.html.tables import clipped
 from calibrant.report.text import (
     DASH,
     count,
@@ -75,7 +76,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
     parts = [part for key in pictures for part in content[key]]
     methods = {str(part["name"]): str(part["method"]) for part in parts if part.get("method")}
     look = plots.looks([str(part["name"]) for part in parts], methods)
-    write_report(
+    html.write_report(
         path,
         [section(content, look) for section in _SECTIONS],
         title=content.get("title") or "Methods compared",
@@ -83,7 +84,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         created=content.get("created"),
         top=_verdict(content) + _lead(content),
         skip="Skip to the results",
-        style=asset("comparison.css") + _fading(),
+        style=html.asset("comparison.css") + _fading(),
         methods=content.get("methods") or {},
     )
 
@@ -132,23 +133,23 @@ def _verdict(document: Part) -> str:
     if not verdict:
         return ""
     level = verdict["level"] if verdict["level"] in _SAYS else "unknown"
-    return verdict_box(level, _SAYS[level], escape(verdict["headline"]), f"<p>{escape(verdict['text'])}</p>")
+    return html.verdict_box(level, _SAYS[level], escape(verdict["headline"]), f"<p>{escape(verdict['text'])}</p>")
 
 
 def _lead(document: Part) -> str:
     lead = "".join(f"<p>{escape(sentence)}</p>" for sentence in document["lead"])
-    lead = (f'<div class="lead">{lead}</div>' if lead else "") + terms("facts", document["facts"])
+    lead = (f'<div class="lead">{lead}</div>' if lead else "") + html.terms("facts", document["facts"])
     failed = len(document["failures"])
     if not failed:
         return lead
-    words = f"{count(failed)} run{'s' * (failed != 1)} failed, and {'are' if failed != 1 else 'is'} missing here."
+    words = f"{plots.counted(failed, 'run')} failed, and {'are' if failed != 1 else 'is'} missing here."
     return (
-        f'{lead}<div class="own fair">{level_line("fair", "Incomplete")}'
+        f'{lead}<div class="own fair">{html.level_line("fair", "Incomplete")}'
         f'<p class="title"><a href="#failures">{words}</a></p></div>'
     )
 
 
-def _tables(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _tables(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     body = ""
     for k, part in enumerate(document["tables"]):
         title = str(part.get("title") or f"Table {k + 1}")
@@ -157,10 +158,10 @@ def _tables(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         if not re.match(r"\s*<div[^>]*\bscroll\b", table):
             table = tables.framed(table, title)
         body += f'<div class="results"><h3>{escape(title)}</h3>{note}{table}</div>'
-    return ReportSection("results", "Results", "Results", body) if body else None
+    return html.ReportSection("results", "Results", "Results", body)
 
 
-def _effects(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _effects(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     if not document["effects"]:
         return None
     level = finite(document.get("level"))
@@ -172,7 +173,7 @@ def _effects(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     top = tables.heads("Claim", "By seed") + tables.heads("Mean difference", numbers=True) + tables.heads("Verdict")
     body, caption = "".join(map(_effect, document["effects"])), "Effects and whether they hold"
     table = tables.table("effects stack", caption, top, body, label="Effects", unseen=True)
-    return ReportSection("effects", "Which effects hold", "Effects", lede + table)
+    return html.ReportSection("effects", "Which effects hold", "Effects", lede + table)
 
 
 def _effect(effect: Part) -> str:
@@ -188,15 +189,15 @@ def _effect(effect: Part) -> str:
     )
 
 
-def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _reliability(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     unit, figures = str(document.get("unit") or "samples"), ""
     for k, part in enumerate(document["reliability"]):
         sums = (("accuracy", "accuracy"), ("confidence", "mean confidence"), ("ece", "ECE"))
         numbers = " ".join(f"<span>{word} {table_percent(part[key])}</span>" for key, word in sums if key in part)
-        figures += (
-            f"<figure>{charts.reliability(f'reliability-{k}', part['bins'], str(part['name']), unit)}"
-            f"<figcaption>{_label(part, look)}<p class='sums'>{numbers}</p>"
-            f"{tables.reliability_numbers(part['bins'], name(part['name']), unit)}</figcaption></figure>"
+        figures += html.figure(
+            charts.reliability(f"reliability-{k}", part["bins"], str(part["name"]), unit),
+            f"{_label(part, look)}<p class='sums'>{numbers}</p>"
+            f"{charts.reliability_numbers(part['bins'], name(part['name']), unit)}",
         )
     caption = (
         f'<div class="lede"><p>Each bar is the accuracy of the {escape(unit)} whose confidence falls in that bin, with '
@@ -206,17 +207,17 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | No
     )
     density = " many" if len(document["reliability"]) > WIDE else ""
     body = f'{caption}<div class="multiples{density}">{figures}</div>'
-    return ReportSection("reliability", "Confidence against accuracy", "Reliability", body) if figures else None
+    return html.ReportSection("reliability", "Confidence against accuracy", "Reliability", body) if figures else None
 
 
 def _label(part: Part, look: Mapping[str, Look]) -> str:
     """A method's name below its own chart, after a dot of its colour."""
-    return f'<h3 class="named">{charts.key(look[str(part["name"])].colour)}{tables.clipped(part["name"])}</h3>'
+    return f'<h3 class="named">{svg.key(look[str(part["name"])].colour)}{clipped(part["name"])}</h3>'
 
 
 def _legend(parts: Sequence[Part], look: Mapping[str, Look], kind: str) -> str:
     items = "".join(
-        f'<li class="{look[n].colour}">{plots.swatch(look[n], kind)}{tables.clipped(n)}</li>'
+        f'<li class="{look[n].colour}">{plots.swatch(look[n], kind)}{clipped(n)}</li>'
         for n in dict.fromkeys(str(part["name"]) for part in parts)
     )
     return f'<ul class="legend curves">{items}</ul>'
@@ -226,7 +227,7 @@ def _numbers(caption: str, heads: Sequence[str], rows: Sequence[tuple[str, Seque
     return tables.figure_numbers(escape(caption), heads, rows, label=caption)
 
 
-def _curves(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _curves(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     curves, unit = document["curves"], str(document.get("unit") or "samples")
     if not curves:
         return None
@@ -237,11 +238,9 @@ def _curves(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     rows = [(name(c["name"]), [percent(_risk_at(c, share)) for share in COVERAGES]) for c in curves]
     numbers = _numbers("Risk at some coverages", ("Method", *map(round_percent, COVERAGES)), rows)
     cut = f"Lines that leave the frame do so for the first few {escape(unit)}." if plots.is_cut_off(curves) else ""
-    body = (
-        f'{lede}<div class="focus single">{_legend(curves, look, "line")}<figure>'
-        f"{plots.risk_coverage('risk-chart', curves, look, unit)}<figcaption>{cut}{numbers}</figcaption></figure></div>"
-    )
-    return ReportSection("risk", "Answer less, err less", "Risk and coverage", body)
+    chart = html.figure(plots.risk_coverage("risk-chart", curves, look, unit), cut + numbers)
+    body = f'{lede}<div class="focus single">{_legend(curves, look, "line")}{chart}</div>'
+    return html.ReportSection("risk", "Answer less, err less", "Risk and coverage", body)
 
 
 def _risk_at(curve: Part, coverage: float) -> float | None:
@@ -250,7 +249,7 @@ def _risk_at(curve: Part, coverage: float) -> float | None:
     return finite(curve["risk"][at]) if abs(curve["coverage"][at] - coverage) <= NEAR else None
 
 
-def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _scatter(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     groups = document["scatter"]
     if not groups:
         return None
@@ -262,13 +261,13 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     numbers = _numbers("Accuracy and ECE of every run", ("Method", "Accuracy", "ECE"), rows)
     body = (
         '<p class="lede">One mark per run. A method that buys its calibration with accuracy lies lower and further '
-        f'left.</p><div class="focus single">{_legend(groups, look, "mark")}<figure>'
-        f"{scatter('scatter-chart', groups, look)}<figcaption>{numbers}</figcaption></figure></div>"
+        f'left.</p><div class="focus single">{_legend(groups, look, "mark")}'
+        f"{html.figure(scatter('scatter-chart', groups, look), numbers)}</div>"
     )
-    return ReportSection("scatter", "Accuracy against ECE", "Accuracy and ECE", body)
+    return html.ReportSection("scatter", "Accuracy against ECE", "Accuracy and ECE", body)
 
 
-def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _ablation(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     figures = ""
     for k, part in enumerate(document["ablation"]):
         metric, parameter = str(part["metric"]), str(part["parameter"])
@@ -278,10 +277,10 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
             for value, mean, std, runs in plots.finite_values(part)
         ]
         heads = (parameter, plots.label_of(metric), "Standard deviation", "Runs")
-        figures += (
-            f"<figure>{plots.ablation(f'ablation-{k}', part, look[str(part['name'])])}<figcaption>{_label(part, look)}"
-            f"<p>{escape(plots.label_of(metric))} by {name(parameter)}</p>"
-            f"{_numbers(f'{plots.label_of(metric)} by {parameter}', heads, rows)}</figcaption></figure>"
+        figures += html.figure(
+            plots.ablation(f"ablation-{k}", part, look[str(part["name"])]),
+            f"{_label(part, look)}<p>{escape(plots.label_of(metric))} by {name(parameter)}</p>"
+            f"{_numbers(f'{plots.label_of(metric)} by {parameter}', heads, rows)}",
         )
     sentences = []
     if any(std for part in document["ablation"] for _, _, std, _ in plots.finite_values(part)):
@@ -292,10 +291,10 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         )
     lede = f'<p class="lede">{" ".join(sentences)}</p>' if sentences else ""
     body = f'{lede}<div class="multiples">{figures}</div>'
-    return ReportSection("ablation", "How much a setting matters", "Ablation", body) if figures else None
+    return html.ReportSection("ablation", "How much a setting matters", "Ablation", body) if figures else None
 
 
-def _training(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _training(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     by_metric: dict[str, list[Part]] = {}
     for part in document["training"]:
         by_metric.setdefault(str(part["metric"]), []).append(part)
@@ -305,10 +304,8 @@ def _training(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     for k, (metric, series) in enumerate(by_metric.items()):
         rows = [(name(s["name"]), _at_the_end(s, plots.unit_of(metric))) for s in series]
         numbers = _numbers(f"{plots.label_of(metric)} at the end", ("Method", "Epoch", "Mean", "Range"), rows)
-        figures += (
-            f"<figure>{plots.training(f'training-{k}', metric, series, look)}<figcaption>"
-            f"{escape(plots.label_of(metric))} by epoch{numbers}</figcaption></figure>"
-        )
+        caption = f"{escape(plots.label_of(metric))} by epoch{numbers}"
+        figures += html.figure(plots.training(f"training-{k}", metric, series, look), caption)
     crowd = max(map(len, by_metric.values())) > plots.CROWD
     shaded = "the one you point at has a shade from" if crowd else "the shades go from"
     lede = f'<p class="lede">Lines are means over runs; {shaded} the lower to the upper limit.</p>'
@@ -316,7 +313,7 @@ def _training(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         f'{lede}<div class="focus{" crowd" * crowd}">{_legend(document["training"], look, "line")}'
         f'<div class="{"columns" if len(by_metric) > 1 else "single"}">{figures}</div></div>'
     )
-    return ReportSection("training", "How training went", "Training", body)
+    return html.ReportSection("training", "How training went", "Training", body)
 
 
 def _at_the_end(series: Part, unit: str) -> list[str]:
@@ -326,11 +323,11 @@ def _at_the_end(series: Part, unit: str) -> list[str]:
     return [count(series["epochs"][-1]), quantity(mean, unit), span(low, high, unit, mean) or DASH]
 
 
-def _failures(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _failures(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     if not document["failures"]:
         return None
     rows = "".join(
-        f'<tr><th scope="row">{tables.clipped(f.get("name") or DASH)}</th>'
+        f'<tr><th scope="row">{clipped(f.get("name") or DASH)}</th>'
         f"<td{tables.labelled('Seed')}>{DASH if f.get('seed') is None else escape(f['seed'])}</td>"
         f"<td{tables.labelled('Run')}><code>{escape(f['run'])}</code></td>"
         f'<td class="why">{escape(f["error"])}</td></tr>'
@@ -342,12 +339,12 @@ def _failures(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         '<p class="lede">These runs count nowhere above. Running the command again tries those once more that were '
         "stopped from outside; <code>--retry-failed</code> the others too.</p>"
     )
-    return ReportSection("failures", "Runs that failed", "Failures", lede + table)
+    return html.ReportSection("failures", "Runs that failed", "Failures", lede + table)
 
 
-def _files(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _files(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     items = "".join(f"<li>{_linked(str(label), str(path))}</li>" for label, path in document["files"])
-    return ReportSection("files", "Files", "Files", f'<ul class="paths">{items}</ul>') if items else None
+    return html.ReportSection("files", "Files", "Files", f'<ul class="paths">{items}</ul>' if items else "")
 
 
 def _linked(label: str, path: str) -> str:
@@ -359,9 +356,9 @@ def _linked(label: str, path: str) -> str:
     return f'<a href="{escape(target)}">{name(label)}</a><code>{escape(path)}</code>'
 
 
-def _commands(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
+def _commands(document: Part, look: Mapping[str, Look]) -> html.ReportSection | None:
     commands = "\n".join(str(command) for command in document["commands"])
-    return ReportSection("reproduce", "How to reproduce", "Reproduce", command_box(commands)) if commands else None
+    return html.reproduction(commands)
 
 
 _SECTIONS = (

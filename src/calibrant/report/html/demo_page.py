@@ -5,47 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from calibrant.report import html
 from calibrant.report.document import Part
 from calibrant.report.html import charts
-from calibrant.report.html.layout import (
-    ReportSection,
-    asset,
-    card,
-    cards,
-    columns,
-    command_box,
-    terms,
-    verdict_box,
-    write_report,
-)
 from calibrant.report.text import escape, percent
 
 
 def write_demonstration(path: str | Path, document: Part) -> None:
     """Write the page of the demonstration; it draws the document of `calibrant.experiments.run_demo`."""
-    sections = [section(document) for section in (_cards, _reliability, _pictures, _own_file, _facts, _reproduce)]
-    write_report(
-        path, sections, title=document["title"], kind="Calibrant demonstration", created=document["created"],
-        top=_headline(document), skip="Skip to the cards", style=asset("demo.css"),
+    sections = [section(document) for section in (_cards, _reliability, _pictures, _own_file, _facts)]
+    html.write_report(
+        path, [*sections, html.reproduction(document["reproduce"])], title=document["title"],
+        kind="Calibrant demonstration", created=document["created"],
+        top=_headline(document), skip="Skip to the cards", style=html.asset("demo.css"),
     )  # fmt: skip
 
 
 def _headline(document: Part) -> str:
     outcome, headline, lead = (escape(document[key]) for key in ("outcome", "headline", "lead"))
-    return verdict_box(document["level"], outcome, headline, f"<p>{lead}</p>")
+    return html.verdict_box(document["level"], outcome, headline, f"<p>{lead}</p>")
 
 
-def _cards(document: Part) -> ReportSection:
+def _cards(document: Part) -> html.ReportSection:
     levels = ("poor", "good", document["level"])
     stages = zip(("before", "repaired", "deployed"), ("Before", "Repaired", "Deployed"), levels, strict=True)
     items = [
-        card(heading, document[key]["value"], document[key]["text"], interval=document[key]["aside"], level=level)
+        html.card(heading, document[key]["value"], document[key]["text"], interval=document[key]["aside"], level=level)
         for key, heading, level in stages
     ]
-    return ReportSection("cards", "One network, three steps", "Summary", cards(*items))
+    return html.ReportSection("cards", "One network, three steps", "Summary", html.cards(*items))
 
 
-def _reliability(document: Part) -> ReportSection:
+def _reliability(document: Part) -> html.ReportSection:
     figures = [
         f"<figure><figcaption>{escape(document[key]['caption'])}</figcaption>"
         f"{charts.reliability(f'reliability-{key}', document[key]['reliability'], heading, 'pictures')}"
@@ -57,10 +48,10 @@ def _reliability(document: Part) -> ReportSection:
         f"keeps its word ends every bar on the diagonal.</p>{charts.RELIABILITY_LEGEND}"
     )
     heading = "Confidence against accuracy, on pictures never seen before"
-    return ReportSection("reliability", heading, "Reliability", lede + columns(*figures))
+    return html.ReportSection("reliability", heading, "Reliability", lede + html.columns(*figures))
 
 
-def _pictures(document: Part) -> ReportSection:
+def _pictures(document: Part) -> html.ReportSection:
     choices = [f"first {len(document[key])} that it {verb}" for key, verb in
              (("answered", "answers"), ("declined", "declines")) if document[key]]  # fmt: skip
     lede = (
@@ -68,7 +59,7 @@ def _pictures(document: Part) -> ReportSection:
         "picture is what it says and how sure it is after the repair; where it is wrong, what is true.</p>"
     )
     rows = _row("Answered", document["answered"]) + _row("Declined", document["declined"])
-    return ReportSection("pictures", "What it answers and what it declines", "Pictures", lede + rows)
+    return html.ReportSection("pictures", "What it answers and what it declines", "Pictures", lede + rows)
 
 
 def _row(heading: str, samples: Sequence[Part]) -> str:
@@ -83,20 +74,16 @@ def _row(heading: str, samples: Sequence[Part]) -> str:
     return f'<h3>{heading}</h3><ul class="pictures">{items}</ul>' if items else ""
 
 
-def _own_file(document: Part) -> ReportSection:
+def _own_file(document: Part) -> html.ReportSection:
     lede = (
         '<p class="lede">The same with outputs of your own model, from any framework: a repair with a promise, '
         "decisions on new data, and the audit of both. With these names the commands run inside this folder.</p>"
     )
-    body = command_box("\n".join(document["commands"]))
-    return ReportSection("yours", "Now your own model", "Your model", lede + body)
+    body = html.command_box("\n".join(document["commands"]))
+    return html.ReportSection("yours", "Now your own model", "Your model", lede + body)
 
 
-def _facts(document: Part) -> ReportSection:
+def _facts(document: Part) -> html.ReportSection:
     links = "".join(f'<li><a href="{escape(file)}">{escape(text)}</a></li>' for text, file in document["files"])
-    body = terms("facts", document["facts"]) + f'<h3>Files</h3><ul class="links">{links}</ul>'
-    return ReportSection("facts", "What was run", "Facts", body)
-
-
-def _reproduce(document: Part) -> ReportSection:
-    return ReportSection("reproduce", "How to reproduce", "Reproduce", command_box(document["reproduce"]))
+    body = html.terms("facts", document["facts"]) + f'<h3>Files</h3><ul class="links">{links}</ul>'
+    return html.ReportSection("facts", "What was run", "Facts", body)

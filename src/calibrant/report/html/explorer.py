@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.metrics import COVERAGES as MEASURED_COVERAGES
+from calibrant.report import html
 from calibrant.report.document import Part, risk_top
-from calibrant.report.html.charts import coloured
-from calibrant.report.html.svg import Plot, Point, short
-from calibrant.report.html.tables import heads, numeric, table
+from calibrant.report.html.svg import Plot, Point, coloured, short
+from calibrant.report.html.tables import number_table
 from calibrant.report.text import (
     DASH,
     count,
@@ -95,7 +95,7 @@ def _chart(ident: str, series: Sequence[Series], selection: tuple[int, int], uni
 def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     """The figure with its controls; hidden controls are for the script to show."""
     selection = (0, nearest(series[0].curve["coverage"], OPENING))
-    legend = "".join(f"<li>{_swatch(s)}<span>{escape(s.label)}</span></li>" for s in series)
+    lines = html.legend(f"{_swatch(s)}<span>{escape(s.label)}</span>" for s in series)
     shade = "the shade is the " + ("" if finite(level) is None else f"{round_percent(level)} ") + "interval"
     thinned = " The page keeps some points of each curve, and finds only those." * (not all(map(_is_complete, series)))
     caption = (
@@ -104,7 +104,7 @@ def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
         "for others."
     )
     return (
-        f'<figure class="explorer" id="explorer"><ul class="legend curves">{legend}</ul><div class="stage"><div>'
+        f'<figure class="explorer" id="explorer">{lines}<div class="stage"><div>'
         f"{_chart('risk-chart', series, selection, unit)}{_slider(series, selection)}</div><div>"
         f"{_finder(series, selection)}{_reading(series[selection[0]], selection[1])}"
         '<p class="status" id="rc-status" role="status"></p></div></div>'
@@ -173,17 +173,15 @@ def _reading(series: Series, at: int) -> str:
 
 def _table(series: Sequence[Series]) -> str:
     """Risks at round coverages: a legend in numbers, for paper and for readers without a script."""
-    body = ""
+    rows = []
     for s in series:
         stated = _stated_risks(s)
-        cells = "".join(
-            numeric(round_percent(c), percent(stated[c]) if c in stated else _risk_at(s.curve, c)) for c in COVERAGES
-        )
+        cells = [percent(stated[c]) if c in stated else _risk_at(s.curve, c) for c in COVERAGES]
         note = "" if stated else '<span class="note">read off the curve</span>'
         label = f'<span class="clip" title="{escape(s.label)}">{escape(s.label)}</span>'
-        body += f'<tr><th scope="row"><div class="named">{_swatch(s)}<div>{label}{note}</div></div></th>{cells}</tr>'
-    top = heads("Score") + heads(*map(round_percent, COVERAGES), numbers=True)
-    return table("risks tiles", "Risk at some coverages", top, body)
+        rows.append((f'<div class="named">{_swatch(s)}<div>{label}{note}</div></div>', cells))
+    words = ("Score", *map(round_percent, COVERAGES))
+    return number_table("risks tiles", "Risk at some coverages", words, rows)
 
 
 def _stated_risks(series: Series) -> dict[float, float | None]:

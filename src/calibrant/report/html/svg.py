@@ -1,17 +1,31 @@
 """A small canvas for inline SVG: two axes, marks in data coordinates, colours by class so that the page's style rules.
 
-Only scaling to pixels happens here. Text keeps the page's font; nothing refers to anything outside the page.
+Only scaling to pixels happens here. Text keeps the page's font; nothing refers to anything outside the page. Beside the
+canvas are what all pages draw: dots of a colour, the small bars of tables, pictures with frames, and signs.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from calibrant.report.text import escape
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.report.text import escape, finite, short_count
+
+if TYPE_CHECKING:
+    from calibrant.report.figures.images import Cell
 
 Point = tuple[float, float]
+#: The number of colours in the style of the pages.
+COLOURS = 7
+#: Pictures up to this size are drawn pixel by pixel.
+SMALL = 100
 
 
 @dataclass
@@ -156,6 +170,90 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power >= raw * 0.999)
     lowest = math.ceil(low / step - 1e-9)
     return [k * step for k in range(lowest, math.floor(high / step + 1e-9) + 1)]
+
+
+def whole_count(value: float) -> str:
+    """The word at a tick of counts; nothing between whole numbers."""
+    return short_count(round(value)) if value == round(value) else ""
+
+
+def coloured(colour: int) -> str:
+    """The class that gives a file its colour; where there are more files than colours, they repeat."""
+    return f"s{colour % COLOURS}"
+
+
+def key(kind: str) -> str:
+    """A dot of a colour's class, before a name."""
+    return f'<span class="key {kind}"></span>'
+
+
+def interval_bar(value: float | None, low: float | None, high: float | None, across: Point, colour: int = 0) -> str:
+    """A value and its interval as a bar in a table cell, or the room of one; `bar_legend` says how to read it."""
+    value, low, high = finite(value), finite(low), finite(high)
+    if value is None or across[0] == across[1]:
+        return '<span class="ib"></span>'
+    width, height = 88.0, 12.0
+
+    def at(v: float) -> str:
+        return short(4 + (min(max(v, across[0]), across[1]) - across[0]) / (across[1] - across[0]) * (width - 8))
+
+    parts = f'<path class="track" d="M4 6H{width - 4:g}"/>'
+    if across[0] <= 0 <= across[1]:
+        parts += f'<path class="zero" d="M{at(0)} 1v{height - 2:g}"/>'
+    if low is not None and high is not None:
+        parts += f'<path d="M{at(low)} 6H{at(high)}"/>'
+    return (
+        f'<svg class="ib {coloured(colour)}" viewBox="0 0 {width:g} {height:g}" aria-hidden="true">{parts}'
+        f'<circle cx="{at(value)}" cy="6" r="3"/></svg>'
+    )
+
+
+def bar_legend(scope: str) -> str:
+    """How to read the small bars: one line above their table."""
+    sample = interval_bar(0.55, 0.3, 0.8, (0.0, 1.0))
+    return (
+        f'<p class="barkey">{sample} The dot is the value, the thick line its interval and the tick 0; '
+        f"the full width spans 0 and {escape(scope)}.</p>"
+    )
+
+
+def reach(values: Sequence[float | None]) -> Point:
+    """The range of a column's bars: all of the values, and zero."""
+    numbers = [0.0, *(v for v in map(finite, values) if v is not None)]
+    return min(numbers), max(numbers)
+
+
+def framed_picture(cell: Cell, colours: Mapping[str, str], label: str) -> str:
+    """A picture with its frames as SVG; the label is HTML."""
+    height, width = cell.pixels.shape[:2]
+    line = max(width, height) / 90
+    marks = []
+    for k, (x1, y1, x2, y2) in enumerate(cell.boxes if cell.boxes is not None else ()):
+        box = cell.box_names[k] if k < len(cell.box_names) else ""
+        marks.append(_frame(x1, y1, x2, y2, f"box-frame {colours.get(box, 's6')}", line))
+    if cell.crop is not None:
+        marks += [_frame(*cell.crop, kind, line) for kind in ("crop-ground", "crop")]
+    is_small = max(width, height) <= SMALL
+    pixelated = ' class="pixels"' if is_small else ""
+    address = image_address(cell.pixels, "png" if is_small else "jpeg", quality=82)
+    return (
+        f'<svg class="picture" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
+        f'<image{pixelated} href="{address}" width="{width}" height="{height}"/>{"".join(marks)}</svg>'
+    )
+
+
+def _frame(x1: float, y1: float, x2: float, y2: float, kind: str, line: float) -> str:
+    geometry = f'x="{short(x1)}" y="{short(y1)}" width="{short(x2 - x1)}" height="{short(y2 - y1)}"'
+    return f'<rect class="{kind}" {geometry} stroke-width="{short(max(line, 0.1))}"/>'
+
+
+def image_address(pixels: npt.NDArray[np.uint8], kind: str, **options: Any) -> str:
+    """The address of a picture whose bytes are in the page."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def icon(kind: str) -> str:

@@ -10,25 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant._numbers import significant
+from calibrant.report import html
 from calibrant.report.document import Part
-from calibrant.report.html.charts import coloured, key
-from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, verdict_box, write_report
-from calibrant.report.html.sorted_tables import SortedCell, sortable
-from calibrant.report.html.svg import Plot, Point, line, short, title
-from calibrant.report.html.tables import clipped, heads, numeric, table, verdict_cell
-from calibrant.report.text import (
-    DASH,
-    allowed,
-    count,
-    escape,
-    finite,
-    number,
-    percent,
-    plain,
-    round_percent,
-    span,
-    typeset,
-)
+from calibrant.report.html.svg import Plot, Point, coloured, key, line, short, title
+from calibrant.report.html.tables import SortedCell, clipped, number_table, sortable, verdict_cell
+from calibrant.report.text import DASH, allowed, count, escape, finite, number, percent, round_percent, span, typeset
 
 TESTS = {
     "promise": "The promise",
@@ -45,9 +31,9 @@ HIGHEST, LOWEST = 12.0, -3.0
 def write_watch(path: str | Path, document: Part) -> None:
     """Write the page of a watch; it draws the document of `Monitor`."""
     sections = (_summary, _promise, _groups, _changes, _label_shift, _batches, _assumptions)
-    write_report(
+    html.write_report(
         path, [section(document) for section in sections], title="Is the promise kept?", kind="Calibrant watch",
-        created=document["created"], top=_headline(document), skip="Skip to the summary", style=asset("watch.css"),
+        created=document["created"], top=_headline(document), skip="Skip to the summary", style=html.asset("watch.css"),
     )  # fmt: skip
 
 
@@ -62,31 +48,32 @@ def _headline(document: Part) -> str:
     word = {"poor": "Alarm: the promise", "fair": "Alarm: a change", "good": "No alarm"}[level]
     lines = [alarm["text"] for alarm in document["alarms"]] or [document["policy"]]
     text = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    return verdict_box(level, word, escape(document["headline"]), text)
+    return html.verdict_box(level, word, escape(document["headline"]), text)
 
 
-def _summary(document: Part) -> ReportSection:
+def _summary(document: Part) -> html.ReportSection:
     risk, coverage = document["risk"], document["coverage"]
     promised = document["promised_risk"]
     broken = _level(document) == "poor"
     items = [
-        card(
+        html.card(
             "Wrong answers", percent(risk["value"]), _risk_text(document),
             interval=span(risk["low"], risk["high"], "share", risk["value"]) if risk["answers"] else "",
             level="poor" if broken else "good" if risk["answers"] and promised is not None else "info",
         ),
-        card(
+        html.card(
             "Answered", percent(coverage["value"]),
             f"{percent(document['reference_coverage']['value'])} at the fit.", level="info",
         ),
-        card(
+        html.card(
             "Wrong as confidence implies", percent(document["implied_risk"]),
             f"{percent(document['reference_implied_risk'])} at the fit; right only if confidence is still calibrated.",
             level="info",
         ),
     ]  # fmt: skip
     sentences = "".join(f"<p>{escape(text)}</p>" for text in [document["sentences"][0], *document["untested"]])
-    return ReportSection("summary", "Summary", "Summary", cards(*items) + f'<div class="lede">{sentences}</div>')
+    body = f'{html.cards(*items)}<div class="lede">{sentences}</div>'
+    return html.ReportSection("summary", "Summary", "Summary", body)
 
 
 def _risk_text(document: Part) -> str:
@@ -97,71 +84,70 @@ def _risk_text(document: Part) -> str:
     return f"Of {count(answers)} answers with labels; the limits hold at all times together.{promise}"
 
 
-def _promise(document: Part) -> ReportSection | None:
+def _promise(document: Part) -> html.ReportSection | None:
     risk = document["risk"]
     if not risk["arrivals"]:
         return None
-    caption = "Wrong answers so far, with limits that hold at all times, and of each batch (dots)."
-    figures = [_figure(draw_rates("rate", risk["arrivals"], document["promised_risk"]), caption)]
+    caption = "<p>Wrong answers so far, with limits that hold at all times, and of each batch (dots).</p>"
+    figures = [html.figure(draw_rates("rate", risk["arrivals"], document["promised_risk"]), caption)]
     if risk["test"] is not None:
-        figures.append(_figure(
+        figures.append(html.figure(
             draw_evidence("promise-evidence", [risk["test"]]),
-            "Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm.",
+            "<p>Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm.</p>",
         ))  # fmt: skip
     lede = (
         '<p class="lede">Labels count in the order in which they came. Evidence is a likelihood ratio that starts anew '
         "with every batch, so that a late break is seen; the line is crossed by chance, ever, at most as often as "
         "stated.</p>"
     )
-    return ReportSection("promise", "The promise over time", "Promise", lede + columns(*figures))
+    return html.ReportSection("promise", "The promise over time", "Promise", lede + html.columns(*figures))
 
 
-def _figure(drawing: str, caption: str) -> str:
-    return f"<figure>{drawing}<figcaption><p>{escape(caption)}</p></figcaption></figure>"
-
-
-def _groups(document: Part) -> ReportSection | None:
+def _groups(document: Part) -> html.ReportSection | None:
     if not document["groups"]:
         return None
-    titles, body = ("Labelled answers", "Wrong", "At all times"), ""
+    rows = []
     for part in document["groups"]:
-        since = part["test"]["alarm_since"] if part["test"] else None
         limits = span(part["low"], part["high"], "share", part["value"])
         cells = [count(part["answers"]), percent(part["value"]), limits]
-        verdict = verdict_cell("Alarm", "worse" if since else "", "poor" if since else "", f"since {since}")
-        row = "".join(map(numeric, titles, cells))
-        body += f'<tr><th scope="row">{clipped(part["group"])}</th>{row}{verdict}</tr>'
-    top = heads(escape(document["by_group"])) + heads(*titles, numbers=True) + heads("Alarm")
-    listing = table("tiles counts", "Answers by group", top, body, unseen=True)
+        rows.append((clipped(part["group"]), cells, _alarm(part["test"])))
+    words = (document["by_group"], "Labelled answers", "Wrong", "At all times")
+    listing = number_table("tiles counts", "Answers by group", words, rows, last="Alarm", unseen=True)
     lede = (
         '<p class="lede">Each is held to the promise; they share the chance of a false alarm, those that came '
         "first having more of it.</p>"
     )
-    return ReportSection("groups", f"By {document['by_group']}"[:60], "Groups", lede + listing)
+    return html.ReportSection("groups", f"By {document['by_group']}"[:60], "Groups", lede + listing)
 
 
-def _changes(document: Part) -> ReportSection | None:
+def _alarm(test: Part | None) -> str:
+    """The cell that says since when a test has been raising an alarm."""
+    since = test["alarm_since"] if test else None
+    return verdict_cell("Alarm", "worse" if since else "", "poor" if since else "", f"since {since}")
+
+
+def _changes(document: Part) -> html.ReportSection | None:
     tests = [test for test in document["tests"] if test["name"] != "promise" and test["batches"]]
     if not tests:
         return None
     batches = [row for row in document["batches"] if not row["labels_only"]]
-    figures = [_figure(draw_coverage("coverage", batches, document["reference_coverage"]["value"]),
-                       "Share answered in each batch; the line is that of the fit.")]  # fmt: skip
-    figures.append(_figure(
+    figures = [html.figure(draw_coverage("coverage", batches, document["reference_coverage"]["value"]),
+                       "<p>Share answered in each batch; the line is that of the fit.</p>")]  # fmt: skip
+    figures.append(html.figure(
         draw_evidence("change-evidence", tests),
-        "Evidence of a change since the fit, as odds to 1. Above the line there is an alarm.",
+        "<p>Evidence of a change since the fit, as odds to 1. Above the line there is an alarm.</p>",
     ))  # fmt: skip
-    legend = "".join(f"<li>{key(coloured(k))}{TESTS[test['name']]}</li>" for k, test in enumerate(tests))
+    tested = html.legend(f"{key(coloured(k))}{TESTS[test['name']]}" for k, test in enumerate(tests))
     lede = (
         '<p class="lede">What needs no labels: a change says that samples are not like those of the fit, which may or '
         "may not break the promise.</p>"
     )
-    body = f'{lede}<ul class="legend curves">{legend}</ul>{columns(*figures)}{_sizes(document, tests)}'
-    return ReportSection("changes", "What has changed", "Changes", body)
+    body = f"{lede}{tested}{html.columns(*figures)}{_sizes(document, tests)}"
+    return html.ReportSection("changes", "What has changed", "Changes", body)
 
 
 def _sizes(document: Part, tests: Sequence[Part]) -> str:
-    titles, body = ("Size of the change", "Interval"), ""
+    rows = []
     for test in tests:
         size = document["total_variation"].get(test["name"])
         if test["name"] == "coverage":
@@ -169,25 +155,17 @@ def _sizes(document: Part, tests: Sequence[Part]) -> str:
             size = {"value": abs(coverage - document["reference_coverage"]["value"])}
         ends = span(size.get("low"), size.get("high"), "share", size["value"]) if size else ""
         cells = [percent(size["value"]) if size else DASH, ends or DASH]
-        since = test["alarm_since"]
-        verdict = verdict_cell("Alarm", "worse" if since else "", "poor" if since else "", f"since {since}")
-        row = "".join(map(numeric, titles, cells))
-        body += f'<tr><th scope="row">{TESTS[test["name"]]}</th>{row}{verdict}</tr>'
-    top = heads("What") + heads(*titles, numbers=True) + heads("Alarm")
+        rows.append((TESTS[test["name"]], cells, _alarm(test)))
     caption = "Size: the largest change of any event's share (total variation), the last batch against the fit."
-    return table("tiles counts", escape(caption), top, body)
+    words = ("What", "Size of the change", "Interval")
+    return number_table("tiles counts", escape(caption), words, rows, last="Alarm")
 
 
-def _label_shift(document: Part) -> ReportSection | None:
+def _label_shift(document: Part) -> html.ReportSection | None:
     shift = document["label_shift"]
     if shift is None:
         return None
-    titles = ("At the fit", "Estimated now")
-    body = "".join(
-        f'<tr><th scope="row">{clipped(row["name"])}</th>'
-        f"{''.join(map(numeric, titles, (percent(row['before']), percent(row['after']))))}</tr>"
-        for row in shift["classes"]
-    )
+    rows = [(clipped(row["name"]), (percent(row["before"]), percent(row["after"]))) for row in shift["classes"]]
     advice = (
         "Corrected probabilities can be written with --corrected FILE; nothing is corrected by itself."
         if shift["offered"]
@@ -198,13 +176,12 @@ def _label_shift(document: Part) -> ReportSection | None:
         ("Gain per sample", f"{number(shift['gain'])} nats"), ("Advice", advice),
     ]  # fmt: skip
     lede = f'<p class="lede">{escape(shift["text"])} This assumes that the classes look as they did.</p>'
-    listing = table(
-        "tiles counts", "Shares of classes", heads("Class") + heads(*titles, numbers=True), body, unseen=True
-    )
-    return ReportSection("labels", "Shares of the classes", "Classes", lede + terms("facts", facts) + listing)
+    words = ("Class", "At the fit", "Estimated now")
+    listing = number_table("tiles counts", "Shares of classes", words, rows, unseen=True)
+    return html.ReportSection("labels", "Shares of the classes", "Classes", lede + html.terms("facts", facts) + listing)
 
 
-def _batches(document: Part) -> ReportSection:
+def _batches(document: Part) -> html.ReportSection:
     columns_ = [("Batch", "text"), *((word, "num") for word in
                 ("Samples", "Answered", "Implied wrong", "Labelled answers", "Wrong"))]  # fmt: skip
     rows = []
@@ -214,14 +191,15 @@ def _batches(document: Part) -> ReportSection:
         cells = [SortedCell(text, row[name]) for text, name in zip(texts, values, strict=True)]
         rows.append(([SortedCell(clipped(row["name"])), *cells], False))
     listing = sortable("batches", "", columns_, rows, noun=("batch", "batches"))
-    return ReportSection("batches", "Every batch", "Batches", listing)
+    return html.ReportSection("batches", "Every batch", "Batches", listing)
 
 
-def _assumptions(document: Part) -> ReportSection:
+def _assumptions(document: Part) -> html.ReportSection:
     items = "".join(f"<li>{escape(text)}</li>" for text in document["assumptions"])
     facts = [("False alarms, ever", f"at most {round_percent(document['alpha'])}"), ("Policy", document["policy"]),
              ("Calibrant", document["calibrant"]), ("Date", document["created"])]  # fmt: skip
-    return ReportSection("assumptions", "What this rests on", "Assumptions", f"<ul>{items}</ul>{terms('facts', facts)}")
+    body = f"<ul>{items}</ul>{html.terms('facts', facts)}"
+    return html.ReportSection("assumptions", "What this rests on", "Assumptions", body)
 
 
 def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> str:
@@ -238,7 +216,7 @@ def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> 
     if promised is not None:
         marks.append(_horizontal(plot, promised))
     for k, (part, rate) in enumerate(zip(arrivals, rates, strict=True)):
-        tip = f"{plain(part['batch'])}: {percent(rate)} of {count(part['answers'])} answers wrong"
+        tip = f"{part['batch']}: {percent(rate)} of {count(part['answers'])} answers wrong"
         marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
     plot.add(plot.clipped(*marks))
     latest = arrivals[-1]
@@ -258,9 +236,7 @@ def draw_coverage(ident: str, batches: Sequence[Part], fitted: float | None) -> 
     marks = [f'<path class="course s0" d="{plot.path(points)}"/>'] if points else []
     if finite(fitted) is not None and fitted is not None:
         marks.append(_horizontal(plot, fitted))
-    marks += [
-        _dot(plot, (x, y), f"{plain(batches[int(x) - 1]['name'])}: {percent(y)} answered", "s0") for x, y in points
-    ]
+    marks += [_dot(plot, (x, y), f"{batches[int(x) - 1]['name']}: {percent(y)} answered", "s0") for x, y in points]
     plot.add(plot.clipped(*marks))
     text = f"The share answered in {len(batches)} batches; {percent(fitted)} at the fit."
     return plot.render(ident, "Share answered over time", text)
@@ -279,7 +255,7 @@ def draw_evidence(ident: str, tests: Sequence[Part]) -> str:
         points = [(i + 1.0, min(HIGHEST, value)) for i, value in enumerate(test["log10_evidence"])]
         marks.append(f'<path class="course {coloured(k)}" d="{plot.path(points)}"/>')
         for (x, y), name in zip(points, test["batches"], strict=True):
-            tip = f"{TESTS[test['name']]}, {plain(name)}: {significant(10**y)} to 1"
+            tip = f"{TESTS[test['name']]}, {name}: {significant(10**y)} to 1"
             marks.append(_dot(plot, (x, y), tip, coloured(k)))
     plot.add(plot.clipped(*marks))
     over = [TESTS[test["name"]] for test in tests if test["alarm_since"] is not None]

@@ -1,25 +1,16 @@
+"""Figures of sorted and normalised logits; those of rankings are in tests/selective/analysis/test_rankings.py."""
+
 import numpy as np
 import pytest
 
-from calibrant.report import (
-    draw_normalised_given_max_logit,
-    draw_rank_statistics,
-    draw_regularisation,
-    draw_regularisation_by_error,
-    new_axes,
-)
+from calibrant.report import draw_normalised_given_max_logit, draw_rank_statistics, new_axes
 from calibrant.selective import normalised_given_max_logit, sorted_logits
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 5))
 BINS = normalised_given_max_logit([0.5] * 30 + [0.9] * 10, LOGITS.max(1), LOGITS.mean(1), fewest=3)
-SOFTMAX, TRUTH = np.array([0.8, 0.15, 0.05]), np.array([0.3, 0.6, 0.1])
 DRAWS = {
     "ranks": lambda target: draw_rank_statistics(target, sorted_logits(LOGITS).plain, label="$v$"),
     "normalised": lambda target: draw_normalised_given_max_logit(target, BINS, title="$5"),
-    "regularisation": lambda target: draw_regularisation(target, SOFTMAX, TRUTH, 0.2 * (TRUTH - 1 / 3)),
-    "by error": lambda target: draw_regularisation_by_error(
-        target, {"a": (np.array([0.0, 1.0]), np.array([0.1, 0.0]))}
-    ),
 }
 
 
@@ -39,13 +30,6 @@ def test_bands_reach_one_standard_deviation():
     corners = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert corners.max() == pytest.approx((ordered.mean(0) + ordered.std(0)).max())
     assert corners.min() == pytest.approx((ordered.mean(0) - ordered.std(0)).min())
-
-
-def test_arrows_follow_descent():
-    _, (axis,) = new_axes((3, 3))
-    DRAWS["regularisation"](axis)
-    lengths = [note.xy[1] - note.xyann[1] for note in axis.texts]
-    np.testing.assert_allclose(lengths, -3 * 0.2 * (TRUTH - 1 / 3), atol=1e-12)
 
 
 def test_axes_stand_row_after_row():

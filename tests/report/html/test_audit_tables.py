@@ -1,6 +1,6 @@
 """Prediction sets on the page of an audit: the numbers of the document, and no markup out of names."""
 
-from calibrant.report.html.tables import prediction_sets
+from calibrant.report.html.audit_tables import prediction_sets
 
 
 def part(classes):
