@@ -72,3 +72,15 @@ def test_images_are_not_scaled_and_detections_are_in_their_pixels():
 def test_counts_must_fit(settings, words):
     with pytest.raises(ValueError, match=words):
         build_detector(build("small_resnet", num_classes=2, width=4), 3, name="small_resnet", **(USUAL | settings))
+
+
+def test_detection_gives_losses_and_detections():
+    model = build("fasterrcnn_resnet50_fpn", num_classes=4)
+    model.transform.min_size, model.transform.max_size = (32,), 32
+    target = {"boxes": torch.tensor([[4.0, 5.0, 20.0, 30.0]]), "labels": torch.tensor([3])}
+    losses = model([torch.rand(3, 32, 32)], [target])
+    assert set(losses) == {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}
+    assert all(torch.isfinite(value) for value in losses.values())
+    with torch.no_grad():
+        (found,) = model.eval()([torch.rand(3, 32, 32)])
+    assert set(found) == {"boxes", "labels", "scores"}

@@ -6,9 +6,10 @@ from calibrant._imports import needs_torch
 # Importing these registers their networks, in the order of the docs.
 from calibrant.models import small  # noqa: I001
 from calibrant.models import classifiers
-from calibrant.models import other_tasks
-
+from calibrant.models import segmentation
 from calibrant.models.detectors import build_detector, split_resnet
+from calibrant.models import text
+
 from calibrant.models.foreign import (
     TERMINATED,
     TIMM,

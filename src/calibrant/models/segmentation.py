@@ -1,4 +1,4 @@
-"""Networks for other tasks than the classification of images: segmentation, detection, and texts.
+"""Networks for segmentation.
 
 Torchvision's DeepLab v3 returns a dictionary; here it returns the logits, with the same names of weights. ACLS and MbLS
 train the DeepLab v3 of another library (segmentation_models_pytorch) on VOC 2012: the same design on the same
@@ -8,9 +8,6 @@ DeepLab v3+ [SC] follows Chen et al. 2018 (Encoder-Decoder with Atrous Separable
 stride 16, an atrous pyramid with rates 6, 12 and 18, features of a quarter of the size reduced to 48 channels, and two
 3x3 convolutions of 256 over both. Its convolutions are plain, not separable, and the pyramid is torchvision's, with its
 dropout of 0.5. ``upsample=False`` gives the logits before the last interpolation, from which SC draws its samples.
-
-Torchvision's Faster R-CNN is for ALS's transfer of a classifier to detection. The global pooling network for texts is
-the one that Mukhoti2020 and MbLS train on 20 Newsgroups.
 """
 
 from __future__ import annotations
@@ -21,18 +18,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import check_flag, check_integer, check_size
+from calibrant._validation import check_flag, check_size
 from calibrant.models.foreign import load_weights
 from calibrant.models.registry import register
 from calibrant.models.small import Trunk, convolution, initialise
-
-SPREAD = 0.1  # of word vectors that start at random
-#: Words that the three convolutions and two max-pools, each of 5, take off a text, and the one that must be left.
-SHORTEST = 21
 
 
 def _resize(x: Tensor, like: Tensor) -> Tensor:
@@ -181,124 +173,3 @@ def deeplabv3plus_small(num_classes: int, *, width: int = 16, in_channels: int =
         _Stages(trunk), widths[1], widths[3], rates=(3, 6, 9), width=4 * width, reduced=width,
         num_classes=num_classes, upsample=upsample,
     )  # fmt: skip
-
-
-@register(
-    "fasterrcnn_resnet50_fpn",
-    task="detection",
-    summary="Faster R-CNN with a feature pyramid on ResNet-50, batch norm frozen",
-    source="Ren et al. 2015, Lin et al. 2017 (Feature Pyramid Networks); ALS, Table 4, has it without the pyramid",
-    input_size=(3, 800, 800),
-    num_classes=91,
-    published=41_755_286,
-    published_in="torchvision's table of weights",
-    torchvision=True,
-)
-def fasterrcnn_resnet50_fpn(
-    num_classes: int, *, backbone_weights: str | Path | None = None, trainable_layers: int | None = None
-) -> nn.Module:
-    """Torchvision's detector: a list of images ``[3, H, W]`` with targets gives losses, without gives detections.
-
-    Args:
-        num_classes: with the background, which is class 0.
-        backbone_weights: of a ResNet-50 classifier with stem "imagenet": a file, or ``torchvision:NAME``; its head is
-            left out.
-        trainable_layers: how many of the backbone's 5 parts are trained, from the last on; if left out, 3 of a
-            backbone with weights, as in torchvision, and all of one without.
-    """
-    _torchvision.ensure()
-    from torchvision import models
-    from torchvision.models.detection import FasterRCNN
-    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
-    from torchvision.ops import FrozenBatchNorm2d
-
-    if trainable_layers is None:
-        trainable_layers = 5 if backbone_weights is None else 3
-    check_integer("trainable_layers", trainable_layers, 0, 5)
-    backbone: Any = resnet_fpn_backbone(
-        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=trainable_layers
-    )
-    if backbone_weights is not None:
-        classifier = models.resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
-        load_weights(classifier, backbone_weights, head="drop", torchvision="resnet50")
-        state = classifier.state_dict()
-        backbone.body.load_state_dict({key: state[key] for key in backbone.body.state_dict()})
-    detector: nn.Module = FasterRCNN(backbone, num_classes=num_classes)
-    return detector
-
-
-class GlobalPoolingCNN(nn.Module):
-    """Word vectors, three convolutions with two max-pools between them, the maximum over the text, two linear layers.
-
-    ``embedding`` maps word indices to vectors; without it the network takes vectors.
-    """
-
-    def __init__(self, num_classes: int, dimensions: int, embedding: nn.Embedding | None):
-        super().__init__()
-        self.dimensions = dimensions
-        self.embedding = embedding
-        self.conv1, self.conv2, self.conv3 = (nn.Conv1d(width, 128, 5) for width in (dimensions, 128, 128))
-        self.fc1, self.fc2 = nn.Linear(128, 128), nn.Linear(128, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits [N, C] of word indices [N, L], or of vectors [N, L, D] when there is no embedding."""
-        if self.embedding is not None:
-            if x.dim() != 2 or x.is_floating_point():
-                raise ValueError(f"the gpcn takes word indices [N, L], got {x.dtype} of shape {list(x.shape)}")
-            x = self.embedding(x)
-        elif x.dim() != 3 or x.shape[2] != self.dimensions:
-            raise ValueError(f"the gpcn takes word vectors [N, L, {self.dimensions}], got shape {list(x.shape)}")
-        if x.shape[1] < SHORTEST:
-            raise ValueError(f"the gpcn takes texts of at least {SHORTEST} words, padding included, got {x.shape[1]}")
-        x = F.max_pool1d(F.relu(self.conv1(x.transpose(1, 2))), 5, stride=1)
-        x = F.max_pool1d(F.relu(self.conv2(x)), 5, stride=1)
-        x = F.relu(self.conv3(x)).amax(2)
-        return self.fc2(F.relu(self.fc1(x)))
-
-
-@register(
-    "gpcn",
-    task="text",
-    summary="global pooling CNN over word vectors, for 20 Newsgroups",
-    source="Lin et al. 2014 (Network in Network), as in Mukhoti2020's and MbLS's code",
-    input_size=(1000,),
-    num_classes=20,
-    published=247_316,
-    published_in="by hand from the released code, word vectors left out",
-)
-def gpcn(
-    num_classes: int,
-    *,
-    vectors: ArrayLike | Tensor | None = None,
-    vocabulary_size: int | None = None,
-    dimensions: int = 100,
-    frozen: bool | None = None,
-) -> nn.Module:
-    """The network with an embedding of ``vectors`` [V, D] (`calibrant.data.read_glove`), or of ``vocabulary_size``.
-
-    Without either it takes word vectors as its input, as the released code does. ``frozen`` keeps the embedding as it
-    is; if left out, vectors that are given are frozen, and an embedding that starts at random is trained.
-    """
-    embedding = None
-    if vectors is not None:
-        try:
-            values = torch.as_tensor(vectors, dtype=torch.get_default_dtype())
-        except (TypeError, ValueError, RuntimeError):
-            raise ValueError(f"vectors must be a table [V, D] of numbers, got {type(vectors).__name__}") from None
-        if values.dim() != 2 or not values.numel():
-            raise ValueError(f"vectors must be a table [V, D] of numbers, got shape {list(values.shape)}")
-        if vocabulary_size not in (None, len(values)):
-            raise ValueError(f"vectors has {len(values)} rows, and vocabulary_size is {vocabulary_size}")
-        embedding = nn.Embedding.from_pretrained(values.clone(), freeze=False, padding_idx=0)
-        dimensions = values.shape[1]
-    elif vocabulary_size is not None:
-        embedding = nn.Embedding(
-            check_size("vocabulary_size", vocabulary_size, 2), check_size("dimensions", dimensions), 0
-        )
-        # Short vectors: steps of Adam's size hardly change those of deviation 1, which nn.Embedding starts with.
-        embedding.weight.data.mul_(SPREAD)
-    elif frozen is not None:
-        raise ValueError(f"frozen={frozen} is about an embedding: give vectors or vocabulary_size")
-    if embedding is not None:
-        embedding.weight.requires_grad_(not (vectors is not None if frozen is None else check_flag("frozen", frozen)))
-    return GlobalPoolingCNN(num_classes, check_size("dimensions", dimensions), embedding)
