@@ -58,7 +58,11 @@ def test_so_many_samples_as_were_advised_decide():
     first = check(drawn(2000, seed=1), "accuracy >= 0.7").requirements[0]
     assert first.status == "unknown"
     assert first.needed is not None
-    assert len(str(first.needed).rstrip("0")) <= 2, "two significant digits"
+    value, far = first.value, first.high if first.value <= 0.7 else first.low
+    exact = 2000 * ((far - value) / (0.7 - value)) ** 2  # limits narrow with the square root of the number
+    unit = 10 ** (len(str(int(exact))) - 2)
+    assert first.needed % unit == 0, "two significant digits"
+    assert exact <= first.needed < exact + unit, "rounded up"
     decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in range(2, 6)]
     assert all(passed is not None for passed in decided)
 
