@@ -45,7 +45,7 @@ _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}L?\s*,)*(?:\s*[0
 _TYPE = re.compile(r"[<>=|]?(?:([biufUSc])[1-9][0-9]{0,5}|([mM])8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-_KINDS |= dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
+_KINDS[stat.S_IFCHR] = _KINDS[stat.S_IFBLK] = "a device"
 
 # Folders that were searched by this process, each with the leftovers of killed writes by the file they were meant for.
 _searched: dict[str, dict[str, list[str]]] = {}

@@ -13,7 +13,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -37,8 +37,8 @@ class Layout:
     summary: str  # the files and folders of the layout, in one line
     splits: Callable[[Path], tuple[str, ...]]  # those that a folder has; none if it is not this layout
     read: Callable[..., Dataset]
-    rank: int  # layouts are tried in rising rank; general ones, such as a folder of images, come last
-    absent: Mapping[str, str]  # by split, what it needs that a folder may lack; for messages
+    rank: int = 0  # layouts are tried in rising rank; general ones, such as a folder of images, come last
+    absent: Mapping[str, str] = field(default_factory=dict)  # by split, what a folder may lack; for messages
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
         """Read a split."""
@@ -193,7 +193,8 @@ def check_options(layout: str, reader: Callable[..., Any], options: Mapping[str,
     hints = typing.get_type_hints(reader)
     parameters = inspect.signature(reader).parameters.values()
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
-    unknown = [name for name in options if name not in names]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = [] if takes_any else [name for name in options if name not in names]
     if unknown:
         raise ValueError(f"{layout} has no option {printable(unknown[0], 60)!r}; it has {', '.join(names) or 'none'}")
     return {

@@ -156,7 +156,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         if self.colouring is not None or self.context_rate or self.dataset.masks is not None:
             return None
         is_grey = source.pixels.ndim == 3
-        if is_grey and isinstance(self.padding, tuple):
+        if is_grey and isinstance(self.padding, tuple):  # coloured padding of grey
             return None
         epochs, rows = np.array(pairs, dtype=np.int64).T
         random = Randomness(self.seed, epochs.astype(np.uint64), rows.astype(np.uint64))

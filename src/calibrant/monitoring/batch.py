@@ -100,9 +100,9 @@ def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints |
     degrees = len(before) - 1
     p_value = float(gammaincc(degrees / 2, gain * len(p)))  # of chi squared, twice the gain of all samples
     shift = LabelShift(priors, before, len(p), gain, p_value)
-    rows = np.empty(0, np.int64) if labels is None else np.flatnonzero(labels >= 0)
-    if labels is None or not len(rows):
+    if labels is None or not (labels >= 0).any():
         return shift
+    rows = np.flatnonzero(labels >= 0)
     nll = [-float(np.log(q[rows, labels[rows]]).mean()) for q in (p, correct(p, before, priors))]
     return replace(shift, nll_before=nll[0], nll_after=nll[1])
 

@@ -172,5 +172,5 @@ def total_variation(reference: Ints, counts: Ints) -> Interval:
     p, q = reference / reference.sum(), counts / counts.sum()
     value = 0.5 * float(np.abs(p - q).sum())
     a, b = (random.multinomial(int(c.sum()), s, REPLICATES) / c.sum() for c, s in ((reference, p), (counts, q)))
-    low, high = np.quantile(0.5 * np.abs(a - b).sum(1), [0.05 / 2, 1 - 0.05 / 2])
+    low, high = np.quantile(0.5 * np.abs(a - b).sum(1), [0.025, 0.975])
     return Interval(value, max(0.0, 2 * value - float(high)), min(1.0, max(value, 2 * value - float(low))))

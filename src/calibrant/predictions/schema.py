@@ -137,6 +137,7 @@ def check_schema(
 
     ``facts`` has kind, class names, ignore index and split, as far as they are given.
     """
+    assert facts.keys() <= {"kind", "class_names", "ignore_index", "split"}, f"unknown facts in {sorted(facts)}"
     for name, options in (("kind", tuple(KINDS)), ("split", (None, *SPLITS))):
         if name in facts:
             check_choice(f"{prefix}{name}", facts[name], options)

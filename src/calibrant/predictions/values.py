@@ -1,7 +1,8 @@
 """Checks of values: one per column, the same for arrays in memory and for pieces of a file.
 
 Values are checked in blocks, so that checking never needs memory of the size of the data. An error names the first
-invalid value, its row, and the likely mistake.
+invalid value, its row, and the likely mistake. Also: one column of two classes as two, and the decimal places of
+probabilities (`Digits`), with what replaces a zero in a logarithm.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def two_columns(holds: str, title: str, positive: int, values: Array, location: 
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
     check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
     column = values[:, None] if values.ndim == 1 else values
-    # A probability may be beyond 1 by rounding, and its complement may not be below 0.
+    # A probability may be beyond 1 by rounding, and its complement may not be below 0. Logits are 0 and z, whose
+    # softmax is sigmoid(z).
     complement = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
     pair = (column, complement) if positive == 0 else (complement, column)
     return np.concatenate(pair, axis=1, dtype=values.dtype)

@@ -1,4 +1,4 @@
-"""Figures of sorted and normalised logits; those of rankings are in tests/selective/analysis/test_rankings.py."""
+"""Figures of sorted and normalised logits; those of rankings are in tests/selective/test_rankings.py."""
 
 import numpy as np
 import pytest

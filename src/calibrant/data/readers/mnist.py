@@ -47,7 +47,8 @@ def _splits_in(home: Path) -> tuple[str, ...]:
 
 
 def _homes(root: Path) -> list[Path]:
-    return [home for name in _FOLDERS if _splits_in(home := root / name)]
+    """The folders with both files of some split."""
+    return [home for home in (root / name for name in _FOLDERS) if _splits_in(home)]
 
 
 @reader(

@@ -85,42 +85,38 @@ def _find_starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInf
     """Where the bytes of each member start; its own header must say what the directory says, and none may overlap."""
     starts, end, previous = {}, 0, ""
     for info in sorted(members, key=lambda info: info.header_offset):
+        name = shorten(info.filename)
         if info.header_offset < end:
-            pair = f"{shorten(info.filename)} overlaps {shorten(previous)}"
-            raise ValueError(f"{file.path}: the archive is damaged: {pair}")
+            raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {previous}")
         handle.seek(info.header_offset)
         head = handle.read(_LOCAL.size)
         if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
-            raise ValueError(f"{file.path}: {shorten(info.filename)} is not where the archive says")
+            raise ValueError(f"{file.path}: {name} is not where the archive says")
         _, _, _, flags, method, _, _, crc, compressed, size, length, extra = _LOCAL.unpack(head)
         title = handle.read(length).decode("utf-8" if flags & 0x800 else "cp437", "replace")
         expected = (info.orig_filename, info.flag_bits & _FLAGS, info.compress_type)
         sizes = [(crc, info.CRC), (compressed, info.compress_size), (size, info.file_size)]
         differ = not flags & _LATER and any(local not in (central, 0xFFFFFFFF) for local, central in sizes)
         if (title, flags & _FLAGS, method) != expected or differ:
-            pair = f"{shorten(info.filename)} and the directory"
-            raise ValueError(f"{file.path}: the archive is damaged: {pair} disagree")
+            raise ValueError(f"{file.path}: the archive is damaged: {name} and the directory disagree")
         starts[info.filename] = info.header_offset + _LOCAL.size + length + extra
-        end, previous = starts[info.filename] + info.compress_size, info.filename
+        end, previous = starts[info.filename] + info.compress_size, name
     if end > file.stamp.size:
-        raise ValueError(f"{file.path}: {shorten(previous)} ends after the file does")
+        raise ValueError(f"{file.path}: {previous} ends after the file does")
     return starts
 
 
 def _stored_array(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, start: int) -> StoredArray:
-    is_stored, name = info.compress_type == zipfile.ZIP_STORED, info.filename.removesuffix(".npy")
-    limit = info.compress_size if is_stored else DEFLATE_RATIO * info.compress_size + 64
-    problem = ""
+    name = f"{file.path}: {shorten(info.filename.removesuffix('.npy'))}"
     if info.flag_bits & 1:
-        problem = "is encrypted"
-    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        problem = f"must be stored or deflated, got zip method {info.compress_type}"
-    elif info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
-        problem = f"declares {info.file_size} bytes, more than {info.compress_size} can hold"
-    if problem:
-        raise ValueError(f"{file.path}: {shorten(name)} {problem}")
-    if not is_stored:
-        check_expansion(f"{file.path}: {shorten(name)}", info.file_size, info.compress_size)
+        raise ValueError(f"{name} is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} must be stored or deflated, got zip method {info.compress_type}")
+    is_stored = info.compress_type == zipfile.ZIP_STORED
+    limit = info.compress_size if is_stored else DEFLATE_RATIO * info.compress_size + 64
+    if info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
+        raise ValueError(f"{name} declares {info.file_size} bytes, more than {info.compress_size} can hold")
+    check_expansion(name, info.file_size, info.compress_size)
     handle.seek(start)
     stream: Any = handle if is_stored else InflatingStream(handle, info.compress_size)
     header = parse_header(stream, info.file_size)

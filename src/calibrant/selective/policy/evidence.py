@@ -176,9 +176,10 @@ def _bin_values(apart: Doubles, values: Doubles) -> dict[str, Any]:
 
 
 class FitNotes:
-    """What is added up while samples are read: of all, which they were and how often each label occurs, ``[C]``.
+    """What is added up while samples are read.
 
-    Calibration and reference are those of the samples for the threshold.
+    `fingerprint` and `labels` (``[C]``, how often each occurs) are of all predictions, `calibration` and `reference` of
+    the samples for the threshold.
     """
 
     def __init__(self, num_classes: int, seed: int) -> None:

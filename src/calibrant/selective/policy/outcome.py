@@ -36,9 +36,9 @@ class Counts(NamedTuple):
     accepted: int = 0
     errors: int = 0
 
-    def plus(self, *added: int) -> Counts:
+    def plus(self, samples: int, accepted: int, errors: int) -> Counts:
         """The counts with those of more samples."""
-        return Counts(*(before + int(more) for before, more in zip(self, added, strict=True)))
+        return Counts(self.samples + int(samples), self.accepted + int(accepted), self.errors + int(errors))
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Prediction sets fitted, given and counted: scores of true classes on samples that the calibrator did not see.
 
 The calibrator, and the regularisation of RAPS, come from the samples of the choice; the quantile from the others. Given
-the former, the latter and new samples are exchangeable, which is all that the coverage rests on.
+the former, the latter and new samples are exchangeable, which is all that the coverage rests on. What a policy keeps of
+it, `PredictionSets`, is in `calibrant.selective.sets`.
 """
 
 from __future__ import annotations

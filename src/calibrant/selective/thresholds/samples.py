@@ -86,7 +86,7 @@ def count_for_threshold(seed: int, count: int, share: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ScoredSamples:
-    """What a threshold needs of its samples, ``[n]`` each; what is not needed may be empty.
+    """What a threshold needs of its samples; arrays are ``[n]``, or empty where they are not needed.
 
     Groups are names, images are numbered from 0 on, and an image has ``image_size`` positions, whether they count or
     not: the most that it could have accepted, known before any image is seen. Promises about classes and costs need the
@@ -97,7 +97,7 @@ class ScoredSamples:
     correct: Bools
     groups: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
     images: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    num_images: int = 0
+    num_images: int = 0  # with or without positions that count
     image_size: int = 1
     predicted: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     labels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
