@@ -207,7 +207,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print(f"{name.ljust(widths[0])}  {middle}  {verdict}", flush=True)
 
 
-def write_json(path: str | Path, results: Mapping[str, Any]) -> None:
+def write_json(path: str | Path, results: Mapping[str, Any], indent: int | None = 1) -> None:
     """Write the raw numbers, aside first."""
     with written_aside(path) as aside:
-        aside.write_text(json.dumps(results, indent=1) + "\n")
+        aside.write_text(json.dumps(results, indent=indent) + "\n")

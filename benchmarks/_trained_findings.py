@@ -57,6 +57,8 @@ What was looked into:
     "fashion_mnist_cnn": """\
 What was looked into:
 
+- Temperature scaling, fitted on the 5,000 held-out images, brings cross-entropy's ECE from 7.7% to 1.4%: below ACLS
+  without a repair, and as low as MbLS and LS without one.
 - LR's alpha is 0.1 for every seed and not searched for ECE. With 0.2, the value that the search of
   `small/fashion_mnist` (below) finds, its ECE is 1.0% to 1.3% on seeds 100 and 101, in place of 4.4%.
 - ACLS's ECE is not below that of MbLS with a margin of 6, ACLS's for CIFAR-10; the verdict is a narrow one. It is not

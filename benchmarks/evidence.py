@@ -105,7 +105,7 @@ def main() -> None:
         results["seed"] = args.seed
 
         def save() -> None:
-            harness.write_json(args.output, results | {"environment": harness.environment()})
+            harness.write_json(args.output, results | {"environment": harness.environment()}, indent=None)
 
         compute(args.data, args.seed, results, save)
     if args.page:

@@ -227,7 +227,8 @@ def test_public_names(name):
 def test_every_public_class_and_function_has_an_example():
     for name in PUBLIC["calibrant.losses"]:
         if name not in {"Loss", "Method", "Target", "Terms", "nll", "register"}:
-            assert ">>>" in getattr(importlib.import_module("calibrant.losses"), name).__doc__, name
+            text = getattr(importlib.import_module("calibrant.losses"), name).__doc__ or ""
+            assert ">>>" in text, f"{name} needs a docstring with an example"
     package = importlib.import_module("calibrant")
     for name in ("Predictions", "audit", "lens"):
         assert ">>>" in getattr(package, name).__doc__, name
@@ -272,7 +273,7 @@ def test_every_module_has_its_test_file():
             folder = tests / package[0] if package else tests
             if not (folder / name).exists() and not list(folder.glob(f"*/{name}")):
                 missing.add(path.relative_to(SOURCE).as_posix())
-    assert missing == set(TESTED_ELSEWHERE)
+    assert missing == set(TESTED_ELSEWHERE), "write tests/<package>/test_<module>.py, or say where it is tested"
 
 
 def test_a_class_name_has_one_meaning():

@@ -110,4 +110,4 @@ def test_the_table_of_the_docs_has_every_layout():
     text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     names = {name for cell in first for name in re.findall(r"`([\w-]+)`", cell)}
-    assert set(layouts()) <= names
+    assert set(layouts()) <= names, "add it to the table of docs/data.md"

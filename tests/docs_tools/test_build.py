@@ -164,7 +164,7 @@ def test_bibliography_has_every_paper_once() -> None:
 @pytest.mark.parametrize("name", names())
 def test_registered_paper_is_in_the_bibliography(name: str) -> None:
     method = describe(name)
-    assert method.paper in bibliography()
+    assert method.paper in bibliography(), f"add {method.paper} to references.bib"
     source = method.equation.split()[0]  # "Eq. 1" of the paper itself, or "SC Eq. 7" of another
     assert source in ("Eq.", "Sec.", *bibliography())
 

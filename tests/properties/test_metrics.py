@@ -84,6 +84,12 @@ def test_replicates_are_drawn_around_the_value(summary):
         assert 0 < change.std() < 0.1, name
 
 
+def test_what_noise_makes_larger_is_compared_with_chance(summary):
+    """An interval reaches down to 0 where a perfectly calibrated model would show as much."""
+    by_chance = ScoreGroups.of_cells(summary).by_chance(np.random.default_rng(0), 20)
+    assert {name for name in MEASURED if describe(name).absolute} == set(by_chance)
+
+
 def test_an_audit_shows_all_of_them():
     document = audit(Predictions.from_logits(DATA["logits"], DATA["labels"]), replicates=20)
     assert set(MEASURED) <= set(document.metrics)

@@ -96,6 +96,16 @@ def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
     assert result["sets"]["test"]["accuracy"] > 0.2
 
 
+def test_a_model_that_learns_its_sizes_from_inputs_is_trained(recipe, tmp_path, monkeypatch):
+    own(
+        tmp_path,
+        monkeypatch,
+        "def Net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))\n",
+    )
+    result = train(load(recipe, ["model={name='own_net:Net'}"]), tmp_path / "run", trust_code=True)
+    assert result["sets"]["test"]["accuracy"] > 0.2
+
+
 @pytest.mark.parametrize("model", ["{name='mlp', input_size=[3, 8, 8], hidden=[8]}", "{name='small_cnn'}"])
 def test_a_rehearsal_changes_nothing(model, recipe):
     """Neither weights, nor running means, nor modes, nor random numbers."""

@@ -96,9 +96,17 @@ class OnnxOps:
     def constant(self, values: npt.ArrayLike) -> str:
         return self.store(np.asarray(values, dtype=np.float64))
 
-    add, sub, mul, div = _draws("Add"), _draws("Sub"), _draws("Mul"), _draws("Div")
-    power, maximum, greater_equal = _draws("Pow"), _draws("Max"), _draws("GreaterOrEqual")
-    absolute, exp, log, where = _draws("Abs"), _draws("Exp"), _draws("Log"), _draws("Where")
+    add = _draws("Add")
+    sub = _draws("Sub")
+    mul = _draws("Mul")
+    div = _draws("Div")
+    power = _draws("Pow")
+    maximum = _draws("Max")
+    greater_equal = _draws("GreaterOrEqual")
+    absolute = _draws("Abs")
+    exp = _draws("Exp")
+    log = _draws("Log")
+    where = _draws("Where")
 
     def largest(self, a: str) -> str:
         return self._reduce("ReduceMax", a, since=18)
@@ -113,6 +121,7 @@ class OnnxOps:
         return self._reduce("ReduceMean", a, since=18)
 
     def _reduce(self, kind: str, a: str, *, since: int) -> str:
+        """A reduction over the classes, whose axes are an input ``since`` that opset."""
         if self.opset >= since:
             return self.node(kind, a, self.store_integers(1), keepdims=1)
         return self.node(kind, a, axes=[1], keepdims=1)

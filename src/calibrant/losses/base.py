@@ -313,11 +313,26 @@ def _text(value: object) -> str:
     return f"[{value.numel()} values]" if isinstance(value, Tensor) else repr(value)
 
 
-def register(name: str, title: str, **facts: Any) -> Callable[[_L], _L]:
-    """Class decorator: registers a loss under a short name, with the other facts of `Method` by keyword."""
+def register(
+    name: str,
+    title: str,
+    *,
+    paper: str,
+    equation: str,
+    summary: str,
+    use: str,
+    avoid: str,
+    hyper: Mapping[str, str] | None = None,
+    search: Mapping[str, Sequence[float]] | None = None,
+    soft: bool = True,
+    per_sample: bool = True,
+    cost: str = "N C",
+) -> Callable[[_L], _L]:
+    """Class decorator: registers a loss under a short name, with the facts of `Method`."""
 
     def enter(loss: _L) -> _L:
-        method = Method(name, title, loss, **facts)
+        facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost)
+        method = Method(name, title, loss, *facts)
         unexplained = set(method.defaults()) - set(method.hyper)
         if name in METHODS or unexplained:
             raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")

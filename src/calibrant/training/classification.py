@@ -204,10 +204,10 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
     """Zeros of the shape of the logits of a few inputs."""
     model, name = unwrap(run.model), run.recipe.model.name
     count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
-    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-    shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
+            tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+            shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
             without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
             call = functools.partial(torch.func.functional_call, model, shapes)
             shape = forward(call, without_values, name, is_first=True).shape
@@ -215,6 +215,7 @@ def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
         except ValueError:
             if ":" not in name and "/" not in name:
                 raise
-            with evaluation_mode(model):  # a model of other code may read values, which "meta" does not have
+            # A model of other code may read values, which "meta" does not have, or learn its sizes from them.
+            with evaluation_mode(model):
                 shape = forward(model, inputs, name, is_first=True).shape
     return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)

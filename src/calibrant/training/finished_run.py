@@ -73,7 +73,7 @@ def predict_run(
         trust_code=trust_code,
     )  # fmt: skip
     recipe = _replace_data_settings(run.recipe, pixels=None) if whole_maps else run.recipe
-    model = run.model if wrap is None else wrap(run.model)
+    model = run.model if wrap is None else wrap(run.model).to(run.device)
     with memory_errors():
         return predict_dataset(recipe, model, run.dataset, run.device, progress=progress)
 

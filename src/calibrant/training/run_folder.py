@@ -181,7 +181,7 @@ class RunFolder:
         return load_copy(self / RECIPE)
 
     def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
-        """The metrics of a finished run: ``{"sets": ..., "steps": ..., "history": ...}``, complete by its recipe."""
+        """The metrics of a finished run: ``{"sets": ..., "steps": ..., "history": ...}``; checked by a recipe."""
         result = read_record(self / RESULT, Result, _AGAIN)
         if recipe is not None:
             _check_complete(self, result, recipe)

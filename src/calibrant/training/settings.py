@@ -71,16 +71,14 @@ class HoldOut(Settings):
 
 
 class TextSettings(Settings):
-    """How texts become rows of token ids.
+    """How texts become rows of ``length`` token ids.
 
     Attributes:
         vocabulary: Largest number of words, the most frequent of the training texts.
-        length: Words per text.
         side: Keep the first or the last words; a shorter text is padded at the other end.
         unknown: Words outside the vocabulary are one token, or are dropped.
         min_count: How often a word must occur.
-        vectors: A file of word vectors in GloVe's format.
-        learn_vectors: Word vectors from the training texts instead: `calibrant.data.learn_vectors`.
+        vectors, learn_vectors: A file of word vectors in GloVe's format, or vectors learned from the training texts.
         dimensions: Dimensions of the vectors.
     """
 
