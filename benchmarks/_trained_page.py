@@ -55,8 +55,8 @@ counts are of checks, not of findings.
 - PACS and the Fashion-MNIST study of label relaxation were looked at with three seeds and then extended to ten and
   five. Their intervals and p-values allow for two looks (each has half the level). The other studies have the seeds
   that were planned.
-- `p` is of the t-test behind the interval. The last column says whether the verdict stands when all p-values of this
-  page are corrected together by Holm's method: without that, about one in twenty effects of 0 gets a verdict.
+- `p` is of the t-test behind the interval. "After Holm" says whether the verdict stands when all p-values of this page
+  are corrected together by Holm's method: without that, about one in twenty effects of 0 gets a verdict.
 - "Within noise" is no evidence of no effect: the interval shows what three to ten seeds leave open.
 - The same seed gives slightly different numbers on another machine. Cross-entropy of the Fashion-MNIST CNN was trained
   again on another one than the other methods: every verdict stayed the same, some after Holm's correction did not.
@@ -146,14 +146,14 @@ def _anchor(study: TrainedStudy) -> str:
     return re.sub(r"[^a-z0-9 -]", "", study.load().title.lower()).replace(" ", "-")
 
 
-CLAIMS_HEAD = ["study", "claim", "paper", "measured", "seeds", "p", "verdict", "after Holm"]
+CLAIMS_HEAD = ["claim", "verdict", "measured", "p", "after Holm", "study", "seeds", "paper"]
 
 
 def _claim_row(judgement: tuple[str, Judgement], survives: bool) -> list[str]:
     study, own = judgement
     p = "" if own.p is None else "< 0.0001" if own.p < 1e-4 else f"{own.p:.4f}"
     stands = ("yes" if survives else "no") if own.verdict in (HOLDS, FAILS) else ""
-    return [study, own.claim.words, own.claim.paper, own.numbers, str(len(own.values)), p, own.verdict, stands]
+    return [own.claim.words, own.verdict, own.numbers, p, stands, study, str(len(own.values)), own.claim.paper]
 
 
 DATA_HEAD = ["folder", "what", "origin", "changed"]
