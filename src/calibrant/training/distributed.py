@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from datetime import timedelta
@@ -85,7 +86,7 @@ def end_together(fabric: Any) -> Iterator[None]:
     children = _take_over_children(fabric)
     try:
         yield
-        torch.distributed.destroy_process_group()  # else its threads may abort the process at exit
+        _end_group()
     except BaseException as error:
         lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
         if fabric.global_rank > 0 and not lost:
@@ -98,6 +99,18 @@ def end_together(fabric: Any) -> Iterator[None]:
                 f"another process of this run has ended{_read_reason()}; --resume continues from the last checkpoint"
             ) from error
         raise
+
+
+def _end_group() -> None:
+    """Destroy the process group, whose threads might abort the process at exit otherwise.
+
+    Its destructor waits for its threads with Python's lock held, and one that is still freeing the tensors of the last
+    collective needs that lock: both would wait for ever. So the group is kept until its threads have had time for that.
+    """
+    group = torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+    time.sleep(0.1)  # without the lock
+    del group
 
 
 def leave(code: int) -> NoReturn:
