@@ -1,0 +1,101 @@
+"""What the golden runs run: command lines on the inputs, and the files whose values count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """Commands in the order in which they run, in a folder that holds the inputs.
+
+    Attributes:
+        commands: what follows ``calibrant``; each runs with ``--json``, and its document counts.
+        files: files that the commands write, and whose contents count: decisions, predictions, graphs.
+        slow: whether something is trained.
+    """
+
+    commands: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    slow: bool = False
+
+
+def audit(words: str, *before: str) -> Case:
+    return Case((*before, f"audit {words} -o none --replicates 200"))
+
+
+def fit_and_apply(words: str, val: str = "val.npz", new: str = "test.npz", out: str = "decisions.csv") -> Case:
+    """A policy, what it decides about other samples, and how an audit judges it."""
+    commands = (
+        f"fit {val} {words} -o policy.json",
+        f"apply policy.json {new} -o {out}",
+        f"audit {new} --policy policy.json -o none --replicates 100",
+    )
+    return Case(commands, (out,))
+
+
+RARE = "--column labels=fraud --column probabilities=probability --positive 1"
+
+CASES: dict[str, Case] = {
+    "audit-logits": audit("test.npz --group site"),
+    "audit-validated": audit("test.npz --val val.npz"),
+    "audit-probabilities": audit("colours.csv --column labels=truth --column probabilities=p_*"),
+    "audit-binary": audit("binary.csv --column labels=answer --column probabilities=probability --positive yes"),
+    "audit-imbalanced": audit(f"rare_test.csv {RARE}"),
+    "audit-confidence": audit("answers.jsonl"),
+    "audit-segmentation": audit("test_masks.npz"),
+    "audit-tokens": audit("tokens.npz"),
+    "audit-two-models": audit("test.npz other.npz"),
+    "fit-risk": fit_and_apply("--target-risk 0.1"),
+    "fit-risk-never": fit_and_apply("--target-risk 0.001"),
+    "fit-risk-closed": fit_and_apply("--target-risk 0.15 --calibrator none --score msp --confidence 0.9"),
+    "fit-sgr": fit_and_apply("--target-risk 0.15 --method sgr --calibrator temperature --score margin"),
+    "fit-empirical": fit_and_apply("--target-risk 0.1 --method empirical"),
+    "fit-coverage": fit_and_apply("--target-coverage 0.7"),
+    "fit-by-class": fit_and_apply("--target-risk 0.2 --by-class"),
+    "fit-by-group": fit_and_apply("--target-risk 0.15 --group site"),
+    "fit-precision": fit_and_apply("--promise precision=cat:0.8 --promise precision=owl:0.75"),
+    "fit-recall": fit_and_apply("--promise recall=fox:0.85"),
+    "fit-cost": fit_and_apply("--costs costs.csv --target-cost 0.25 --abstain-cost 0.8"),
+    "fit-expected-risk": fit_and_apply("--promise expected-risk:0.05"),
+    "fit-normalised": fit_and_apply("--target-risk 0.15 --score normalised_max_logit --calibrator vector"),
+    "fit-sets-lac": fit_and_apply("--target-risk 0.15 --sets 0.9"),
+    "fit-sets-aps": fit_and_apply("--target-risk 0.15 --sets 0.9 --set-method aps --set-randomised"),
+    "fit-sets-raps": fit_and_apply("--target-risk 0.15 --sets 0.9 --set-method raps"),
+    "fit-sets-by-class": fit_and_apply("--target-risk 0.15 --sets 0.9 --set-method class-conditional"),
+    "fit-probabilities": fit_and_apply(
+        f"--target-risk 0.02 --calibrator isotonic {RARE}", "rare_val.csv", f"rare_test.csv {RARE}"
+    ),
+    "fit-rare-recall": fit_and_apply(f"--promise recall=1:0.8 {RARE}", "rare_val.csv", f"rare_test.csv {RARE}"),
+    "fit-segmentation": fit_and_apply("--target-risk 0.2", "val_masks.npz", "test_masks.npz", "decisions.npz"),
+    "check": Case((
+        "fit val.npz --target-risk 0.1 -o policy.json",
+        "check test.npz --require 'ece <= 3%' --require 'accuracy >= 0.7' --require 'aurc <= 0.2'",
+        "check test.npz --require 'risk@0.5 <= 5%' --require 'coverage@0.05 >= 0.2' --by-group site",
+        "check test.npz --require 'ece no worse' --require 'accuracy no worse by 1%' --baseline other.npz",
+        "check test.npz --policy policy.json --require 'policy.risk <= 10%' --require 'policy.coverage >= 0.3'",
+    )),
+    "monitor": Case((
+        "fit val.npz --target-risk 0.1 -o policy.json",
+        "monitor policy.json week1.npz --state watch.json",
+        "monitor policy.json week2.npz week3.npz --state watch.json",
+        "monitor policy.json --state watch.json",
+        "monitor policy.json week1.npz week3.npz --by-group site --alpha 0.01",
+    )),
+    "export": Case((
+        "fit val.npz --target-risk 0.1 --sets 0.9 -o policy.json",
+        "export --policy policy.json --logits-only -o policy.onnx",
+        "export --policy policy.json --onnx model.onnx --inputs features.npy -o served.onnx",
+    ), ("policy.onnx", "served.onnx")),
+    "lens": Case((
+        "lens --losses ce,ls,mbls,acls,lr,focal:gamma=2 --logits 6,3,1,0 --label 1 -o none",
+        "lens --predictions test.npz --losses mbls,acls:margin=4",
+    )),
+    "train": Case((
+        "train digits.toml --loss ls --set loss.alpha=0.1 --seed 3 -o run",
+        "predict run -o predicted.npz",
+    ), ("predicted.npz",), slow=True),
+    "compare": Case(
+        ("compare digits.toml --losses ce,ls:alpha=0.2 --seeds 3 -o out",), ("out/results.csv",), slow=True
+    ),
+}  # fmt: skip
