@@ -15,6 +15,7 @@ from calibrant._arrays import (
     round_to,
     row_slices,
 )
+from tests.helpers.errors import facts
 
 
 class OnlyDLPack:
@@ -47,9 +48,9 @@ def test_types_that_numpy_has_not_become_float32():
 
 
 def test_what_is_no_array_is_refused_by_its_name():
-    with pytest.raises(ValueError, match="labels must have a value everywhere"):
+    with pytest.raises(ValueError, match=facts("labels")):
         as_numpy("labels", np.ma.masked_array([1, 2], mask=[True, False]))
-    with pytest.raises(ValueError, match="labels must be an array, got list"):
+    with pytest.raises(ValueError, match=facts("labels", "list")):
         as_numpy("labels", [[1, 2], [3]])
 
 

@@ -32,6 +32,7 @@ from calibrant._files import (
     write_json,
     written_aside,
 )
+from tests.helpers.errors import facts
 
 STRANGERS = [".env.local", ".pre-commit-config.yaml", ".lock", f"{PART}notes", f"{PART}0123456789ab.mine.too.txt"]
 
@@ -163,7 +164,7 @@ def test_nothing_is_written_over_what_is_no_file(no_output, tmp_path, monkeypatc
 
 def test_a_folder_to_write_to_is_no_file(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(ValueError, match="expected a folder to write to, got a file"):
+    with pytest.raises(ValueError, match=facts("a file")):
         check_output(tmp_path / "x", folder=True)
     check_output(tmp_path, folder=True)
     check_output(tmp_path / "new", folder=True)
@@ -178,27 +179,27 @@ def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
     assert time.monotonic() - start < 5
     with open(tmp_path / "sparse", "wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(ValueError, match="expected at most 1,000 bytes, got 1,099,511,627,776"):
+    with pytest.raises(ValueError, match=facts("1,099,511,627,776")):
         read_regular(tmp_path / "sparse", 1000)
     (tmp_path / "small").write_bytes(b"x" * 1000)
     assert len(read_regular(tmp_path / "small", 1000)) == 1000
-    with pytest.raises(ValueError, match="at most 999 bytes"):
+    with pytest.raises(ValueError, match=facts("999")):
         read_regular(tmp_path / "small", 999)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[" * 100_000, "nested deeper than 64 levels"),
-        ('{"a":' * 100_000, "nested deeper than 64 levels"),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested deeper than 64 levels"),
-        ('{"a": 1, "b": 2, "a": 3}', "the name 'a' appears twice"),
-        ('{"x": NaN}', "NaN is not a number in JSON"),
-        ("-Infinity", "-Infinity is not a number in JSON"),
-        ("1e999", "1e999 is too large a number"),
+        ("[" * 100_000, facts("64")),
+        ('{"a":' * 100_000, facts("64")),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), facts("64")),
+        ('{"a": 1, "b": 2, "a": 3}', facts("'a'")),
+        ('{"x": NaN}', facts("NaN", "JSON")),
+        ("-Infinity", facts("JSON")),
+        ("1e999", facts("1e999")),
         ("9" * 100_000, "a number has too many digits"),
         ('{"a": 1,}', "in line 1"),
-        (b"\xff\xfe{}", "the text is not UTF-8"),
+        (b"\xff\xfe{}", facts("UTF-8")),
         ("", "Expecting value in line 1"),
     ],
 )
@@ -216,7 +217,7 @@ def test_json_that_is_refused(text, reason, tmp_path):
 def test_json_with_many_names_takes_linear_time():
     text = json.dumps({str(number): 0 for number in range(200_000)})
     start = time.process_time()
-    with pytest.raises(ValueError, match="the name '7' appears twice"):
+    with pytest.raises(ValueError, match=facts("'7'")):
         parse_json(text[:-1] + ', "7": 1}', "a policy")
     assert time.process_time() - start < 5
 
@@ -224,12 +225,12 @@ def test_json_with_many_names_takes_linear_time():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a = " + "[" * 100_000, "nested deeper than 64 levels"),
-        ("a = " + "{b=" * 100_000, "nested deeper than 64 levels"),
-        ("a." * 200_000 + "b = 1", "nested deeper than 64 levels"),
-        ('"a b" . ' * 200_000 + "b = 1", "nested deeper than 64 levels"),
-        ("[" + "a." * 200_000 + "b]", "nested deeper than 64 levels"),
-        ("a." * 70 + "b = 1", "nested deeper than 64 levels"),
+        ("a = " + "[" * 100_000, facts("64")),
+        ("a = " + "{b=" * 100_000, facts("64")),
+        ("a." * 200_000 + "b = 1", facts("64")),
+        ('"a b" . ' * 200_000 + "b = 1", facts("64")),
+        ("[" + "a." * 200_000 + "b]", facts("64")),
+        ("a." * 70 + "b = 1", facts("64")),
         ("a = " + "1" * 10_000, "a number has too many digits"),
         ("a = 1\na = 2", "in TOML"),
         (b"\xff", "UTF-8"),
@@ -303,14 +304,14 @@ def test_lengths_of_python_2_are_read():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "^not a .npy array$"),
-        (MAGIC, "^not a .npy array$"),
-        (b"PK\3\4" + bytes(20), "^not a .npy array$"),
-        (with_header(header_of(), 9), r"got version 9\.0$"),
+        (b"", facts(".npy")),
+        (MAGIC, facts(".npy")),
+        (b"PK\3\4" + bytes(20), facts(".npy")),
+        (with_header(header_of(), 9), facts("9.0")),
         (with_header(header_of())[:-5], "cut off"),
         (MAGIC + b"\1\0", "damaged"),
         (with_header(header_of() + " " * LONGEST_HEADER), "at most 10000 bytes, got 1"),
-        (with_header(header_of(), 2)[:8] + b"\xff" * 4, "at most 10000 bytes, got 4294967295"),
+        (with_header(header_of(), 2)[:8] + b"\xff" * 4, facts("4294967295")),
         (with_header(header_of()[:-1]), "damaged"),
         (with_header(header_of(order="1")), "damaged"),
         (with_header("{'descr': " + "[" * 3000), "damaged"),
@@ -339,7 +340,7 @@ def test_types_that_are_never_made(descr):
 
 def test_a_type_that_numpy_has_not():
     header = read_header(io.BytesIO(with_header(header_of("'<f5'"))))
-    with pytest.raises(ValueError, match="names a type that NumPy does not have, '<f5'"):
+    with pytest.raises(ValueError, match=facts("NumPy", "<f5")):
         _ = header.dtype
 
 

@@ -14,6 +14,7 @@ from calibrant.data import ImageFiles, Vocabulary, files, read, read_glove, reco
 from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes, read_json
 from tests.helpers.box_files import write
 from tests.helpers.data_trees import TREES, files_of, image_folder
+from tests.helpers.errors import facts
 
 
 def a_pipe(path):
@@ -90,7 +91,7 @@ def test_pipes_in_a_data_set_are_not_waited_for(tmp_path, case):
 def test_pipes_among_images_are_skipped_and_counted(tmp_path):
     root = image_folder(tmp_path / "set")
     os.mkfifo(root / "train/cat/pipe.png")
-    with pytest.raises(ValueError, match=r"train/cat/pipe\.png: pipe, device or socket, which is not read"):
+    with pytest.raises(ValueError, match=facts("train/cat/pipe.png")):
         read(root, "train")
     data = read(root, "train", on_error="skip")
     assert [(f.what, f.where) for f in data.report.skipped] == [(files.NO_FILE, ("train/cat/pipe.png",))]
@@ -140,8 +141,8 @@ def png(width, height):
         ("x.png", png(100_000, 100_000), "the image is too large"),
         ("x.png", png(2**31 - 1, 1), "the image is too large"),
         ("x.png", png(0, 5), "it is not of a known format"),
-        ("x.png", png(9_000, 10_000), "9000 x 10000 pixels; at most 89478485 are read"),
-        ("x.ppm", b"P6 9000 10000 255 ", "9000 x 10000 pixels"),
+        ("x.png", png(9_000, 10_000), facts("9000", "10000", "89478485")),
+        ("x.ppm", b"P6 9000 10000 255 ", facts("9000", "10000")),
         ("x.ppm", b"P6 #" + b"a" * 3_000_000, "no width and height in its header"),
         ("x.ppm", b"P3" + b" " * 3_000_000, "no width and height in its header"),
         ("x.ppm", b"P6 " + b"9" * 5000 + b" 1 255 ", "no width and height in its header|truncated or broken"),
@@ -210,6 +211,6 @@ def test_folders_that_may_not_be_looked_into(tmp_path, monkeypatch):
 
 def test_json_with_a_key_twice(tmp_path):
     path = write(tmp_path / "a.json", '{"x": [{"box": 1, "id": 2, "box": 3}]}')
-    with pytest.raises(UnreadableError, match=r"a\.json: the key 'box' occurs twice in one object$"):
+    with pytest.raises(UnreadableError, match=facts("a.json", "box")):
         read_json(path)
     assert read_json(write(path, '{"x": [{"box": 1, "id": 2}]}'), drop="box") == {"x": [{"id": 2}]}

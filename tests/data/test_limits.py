@@ -18,6 +18,7 @@ from calibrant.data.readers.segmentation import CAMVID
 from tests.helpers import box_files
 from tests.helpers.box_files import skipped, write, xml
 from tests.helpers.data_trees import TREES, cifar_10, cifar_10h, imagenet, own, published_camvid
+from tests.helpers.errors import facts
 
 NAMES = [f"class {i}" for i in range(150_000)]
 #: Seconds of CPU time; each case takes a tenth of it on a busy machine.
@@ -112,8 +113,8 @@ def test_images_with_more_boxes_than_can_be_drawn(tmp_path):
     ("line", "message"),
     [
         ('0,3,"' + "a" * 200_000 + '"', "not CSV"),
-        ("9" * 131_000 + ",3,a.jpg", r"line 1 should be a row, a label and a path, got \['99"),
-        ("0,3", r"line 1 should be a row, a label and a path, got \['0', '3'\]"),
+        ("9" * 131_000 + ",3,a.jpg", facts("99", "['99")),
+        ("0,3", facts("['0', '3']")),
         ("0,-3,a.jpg", "should be a row"),
         ("\u0660,3,a.jpg", "should be a row"),
         ("00000000000,10,a.jpg", "outside the 3 rows"),
@@ -130,10 +131,10 @@ def test_lines_of_an_index(tmp_path, line, message):
 def test_fields_beyond_the_limit_of_csv(tmp_path):
     root = imagenet(tmp_path / "imagenet")
     write(root / "LOC_val_solution.csv", 'a,"n00000001 ' + "1 " * 100_000 + '"\n')
-    with pytest.raises(ValueError, match=r"LOC_val_solution\.csv: the file is not CSV \(field larger"):
+    with pytest.raises(ValueError, match=facts("LOC_val_solution.csv", "CSV")):
         read(root, "val")
     root = box_files.open_images(tmp_path / "open", 'i1,x,"' + "a\n" * 100_000)
-    with pytest.raises(ValueError, match=r"annotations-bbox\.csv: the file is not CSV \(field larger"):
+    with pytest.raises(ValueError, match=facts("annotations-bbox.csv", "CSV")):
         read(root, "train")
 
 
@@ -241,6 +242,6 @@ def test_messages_name_some_splits_of_many(tmp_path):
     root = box_files.voc(tmp_path)
     for i in range(3000):
         write(root / f"ImageSets/Main/part{i:04}.txt", "a\n")
-    with pytest.raises(ValueError, match=r"voc has part0000, part0001, .* and 2982 more") as error:
+    with pytest.raises(ValueError, match=facts("2982")) as error:
         read(root, "nothing")
     assert len(str(error.value)) < 1000

@@ -32,6 +32,7 @@ from calibrant.data import pipeline as pipeline_module
 from calibrant.data.rendering import sample_generator
 from calibrant.targets import adaptive_targets
 from calibrant.training import predict
+from tests.helpers.errors import facts
 from tests.helpers.toy_images import BOXES, SIZE, covered, noise, objects, pictures, placed
 from tests.reference import objects as reference
 
@@ -172,7 +173,7 @@ def test_unreadable_images_are_errors_or_skipped(tmp_path):
 
 
 def test_pipelines_refuse_nonsense():
-    with pytest.raises(ValueError, match=r"context_rate must be a number between 0 and 1, got 2\.0"):
+    with pytest.raises(ValueError, match=facts("context_rate", "2.0")):
         Pipeline(objects(), context_rate=2.0)
     with pytest.raises(ValueError, match="context-only samples need boxes"):
         Pipeline(objects(boxes=None), context_rate=0.1)

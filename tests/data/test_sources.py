@@ -6,6 +6,7 @@ from PIL import Image
 
 from calibrant.data import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.sources import JoinedInputs
+from tests.helpers.errors import facts
 
 
 def test_files_are_taken_by_position(tmp_path):
@@ -31,5 +32,5 @@ def test_joined_sources_keep_their_order():
 
 
 def test_arrays_that_hold_no_images():
-    with pytest.raises(ValueError, match=r"got float64 \[2, 4\]$"):
+    with pytest.raises(ValueError, match=facts("[2, 4]")):
         ImageArray(np.zeros((2, 4)))

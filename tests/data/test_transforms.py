@@ -19,6 +19,7 @@ from calibrant.data import (
     objectness_of,
 )
 from calibrant.data.rendering import render
+from tests.helpers.errors import facts
 from tests.reference import objects as reference
 
 _torchvision.ensure()
@@ -128,14 +129,14 @@ def test_crops_of_odd_images_fall_back_to_the_middle(size):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CentreCrop(0), "size must be one number of pixels, or width and height"),
-        (lambda: Resize((4, 5, 6)), "size must be one number of pixels, or width and height"),
+        (lambda: CentreCrop(0), facts("size")),
+        (lambda: Resize((4, 5, 6)), facts("size")),
         (lambda: Resize(-1), "at least 1 pixel"),
-        (lambda: RandomFlip(2.0), "probability must be a number between 0 and 1, got 2.0"),
+        (lambda: RandomFlip(2.0), facts("probability", "2.0")),
         (lambda: RandomResizedCrop(8, scale=(2.0, 3.0)), "rising scale"),
         (lambda: RandomResizedCrop(8, ratio=(0.0, 1.0)), "rising ratio"),
-        (lambda: RandomCrop(8, padding=-1), "padding must be a whole number of at least 0, got -1"),
-        (lambda: Pad(-1), "pixels must be a whole number of at least 0, got -1"),
+        (lambda: RandomCrop(8, padding=-1), facts("padding", "-1")),
+        (lambda: Pad(-1), facts("pixels", "-1")),
     ],
 )
 def test_steps_refuse_nonsense(make, message):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from calibrant import losses
 from calibrant.losses import CrossEntropy, Target
 from calibrant.losses.numerics import first_maximum, is_at, label_log_odds, set_at, softmax, subtract_at
+from tests.helpers.errors import facts
 
 whole_logits = st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=6)
 
@@ -49,12 +50,12 @@ def test_log_odds_keep_their_digits_at_both_ends():
 def test_class_weights():
     assert torch.equal(CrossEntropy(weight=[1.0, 2.0]).weight, torch.tensor([1.0, 2.0]))
     for bad in ("x", 5, [[1.0]], [-1.0], [float("nan")], {"a": 1}, [1, "x"], [1 + 1j]):
-        with pytest.raises(ValueError, match="weight must be one finite, non-negative number per class, got"):
+        with pytest.raises(ValueError, match=facts("weight")):
             CrossEntropy(weight=bad)
 
 
 def test_labels_have_64_bits():
-    with pytest.raises(ValueError, match="ignore_index must be a whole number of 64 bits, got 18446744073709551616"):
+    with pytest.raises(ValueError, match=facts("ignore_index", "18446744073709551616")):
         CrossEntropy(ignore_index=2**64)
 
 
@@ -65,13 +66,13 @@ def test_soft_targets_must_be_distributions(name):
     assert torch.isfinite(loss(z, q))
     too_much, negative, hot = q.clone(), q.clone(), torch.zeros_like(q)
     too_much[2, 1, 3] = 0.5
-    with pytest.raises(ValueError, match=r"sum to 1 over the classes.*, got a sum of 1.25 at position \[2, 3\]$"):
+    with pytest.raises(ValueError, match=facts("1", "1.25", "[2, 3]")):
         loss(z, too_much)
     negative[0, 0, 0], negative[0, 1, 0] = -0.25, 0.75
-    with pytest.raises(ValueError, match=r"soft targets that are not negative and sum to 1 .*, got -0.25$"):
+    with pytest.raises(ValueError, match=facts("1", "-0.25")):
         loss(z, negative)
     hot[:, :2] = 1
-    with pytest.raises(ValueError, match=r"got a sum of 2 at position \[0, 0\] \(several classes at once are not supp"):
+    with pytest.raises(ValueError, match=facts("2", "[0, 0]")):
         loss(z, hot)
 
 
@@ -80,7 +81,7 @@ def test_soft_targets_may_be_off_by_the_rounding_of_their_type(dtype):
     generator = torch.Generator().manual_seed(1)
     q = torch.rand(6, 1000, generator=generator, dtype=torch.float64).softmax(1).to(dtype)
     assert torch.isfinite(CrossEntropy()(torch.randn(6, 1000, generator=generator), q))
-    with pytest.raises(ValueError, match=r"got a sum of 1\.0[45]"):
+    with pytest.raises(ValueError, match=r"1\.0[45]"):
         CrossEntropy()(torch.randn(6, 1000, generator=generator), 1.05 * q)
 
 

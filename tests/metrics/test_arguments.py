@@ -10,6 +10,7 @@ import torch
 
 from calibrant import metrics as M
 from tests.docs_tools.test_build import bibliography, cited
+from tests.helpers.errors import facts
 from tests.helpers.metric_data import CASES, LOGITS, images, scores
 
 SOURCE = Path(M.__file__).parent
@@ -97,7 +98,7 @@ def test_confidence_is_between_0_and_1(name):
     for value in (1.5, -0.25):
         with pytest.raises(ValueError, match=rf"^confidence must be between 0 and 1, got {value} in row 2$"):
             getattr(M, name)([0.5, 0.6, value], [1, 0, 1])
-    with pytest.raises(ValueError, match="confidence must be an array, got list"):
+    with pytest.raises(ValueError, match=facts("confidence", "list")):
         getattr(M, name)([[0.5], [0.6, 0.7]], [1, 0])
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from calibrant import _torchvision
 from calibrant.models import build, names
 from calibrant.models.foreign import UntrustedCodeError, foreign_code, head_of, require_trust
+from tests.helpers.errors import facts
 from tests.helpers.networks import RUN, SEGMENTATION, on_meta, saved
 
 _torchvision.ensure()
@@ -124,7 +125,7 @@ def test_a_request_to_end_is_no_error_of_the_model(tmp_path, monkeypatch):
 
 def test_an_option_that_a_factory_does_not_have_is_named(payload):
     Path("options_module.py").write_text("from torch import nn\ndef make(width): return nn.Linear(width, 2)\n")
-    with pytest.raises(ValueError, match="it has no option 'depth'"):
+    with pytest.raises(ValueError, match=facts("depth")):
         build("options_module:make", depth=3)
     sys.modules.pop("options_module", None)
 
@@ -143,7 +144,7 @@ def test_weights_in_torchs_cache_are_not_unpickled(tmp_path, monkeypatch):
     torch.save({"fc.weight": Hostile()}, cache / "resnet18-f37072fd.pth")
     torch.load(cache / "resnet18-f37072fd.pth", weights_only=False)
     Path("executed").unlink()  # so it is hostile indeed
-    with pytest.raises(ValueError, match="torchvision's weights 'IMAGENET1K_V1' could not be loaded"):
+    with pytest.raises(ValueError, match=facts("s weights", "IMAGENET1K_V1")):
         build("resnet18", weights="torchvision:IMAGENET1K_V1")
     assert not Path("executed").exists()
 
@@ -200,14 +201,14 @@ def test_weights_come_back(tmp_path, file, wrapped):
 def test_the_head_is_left_out_on_demand(tmp_path):
     model = build("small_cnn", num_classes=9, seed=1)
     path = saved(tmp_path / "a.safetensors", model)
-    with pytest.raises(ValueError, match=r"head has 9 classes and the model 4: ask for num_classes=9, or .*'drop'"):
+    with pytest.raises(ValueError, match=facts("9", "4", "num_classes")):
         build("small_cnn", num_classes=4, weights=path)
     made = build("small_cnn", num_classes=4, seed=2, weights=path, head="drop")
     assert torch.equal(made[0].weight, model[0].weight)
     assert torch.equal(made[14].weight, build("small_cnn", num_classes=4, seed=2)[14].weight)
     headless = saved(tmp_path / "b.pt", model, lambda state: {k: v for k, v in state.items() if k[:2] != "14"})
     assert torch.equal(build("small_cnn", weights=headless, head="drop")[0].weight, model[0].weight)
-    with pytest.raises(ValueError, match=r"b.pt: lacks 14.bias, 14.weight"):
+    with pytest.raises(ValueError, match=facts("b.pt", "14")):
         build("small_cnn", weights=headless)
 
 

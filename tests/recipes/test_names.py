@@ -7,6 +7,7 @@ import pathspec
 import pytest
 
 from calibrant.recipes import FOLDER, find, names
+from tests.helpers.errors import facts
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +24,7 @@ def test_a_file_wins_over_a_name_and_a_folder_does_not(tmp_path, monkeypatch):
     assert find("small/scenes") == FOLDER / "small/scenes.toml"
     Path("small/scenes.toml").write_text("title = 'mine'")
     assert find("small/scenes.toml").read_text() == "title = 'mine'"
-    with pytest.raises(ValueError, match="small: expected a recipe, got a folder"):
+    with pytest.raises(ValueError, match=facts("a folder")):
         find("small")
 
 

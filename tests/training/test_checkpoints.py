@@ -16,6 +16,7 @@ from calibrant.training.distributed import make_fabric
 from calibrant.training.optimisers import OptimiserSettings
 from calibrant.training.run import prepare_run
 from calibrant.training.run_folder import LAST, LOCK, RunFolder
+from tests.helpers.errors import facts
 
 
 def read(path):
@@ -52,7 +53,7 @@ def refusal(parts):
     """What is said of a damaged folder."""
 
     def resume(folder):
-        with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
+        with pytest.raises(ValueError, match=facts("last.safetensors")) as caught:
             restore_run(prepare_run(*parts, Classification()), RunFolder(folder))
         assert "\n" not in str(caught.value)
         return str(caught.value)

@@ -15,6 +15,7 @@ from calibrant.training import last_epoch, load_model, predict_image, predict_me
 from calibrant.training.finished_run import DropoutPasses, dropout_layers, example_inputs
 from calibrant.training.recipe import check_recipe, replace_settings
 from tests.helpers.digit_runs import DIGITS
+from tests.helpers.errors import facts
 from tests.helpers.mask_runs import PLAIN, trained_runs
 from tests.helpers.recipe_data import written
 
@@ -58,7 +59,7 @@ def test_the_image_is_the_one_that_was_asked_for(tmp_path):
     whole = predict_run(run, whole_maps=True)
     assert whole.logits.shape == (40, 3, 16, 16)
     assert np.asarray(seen.predictions.logits)[0] == pytest.approx(np.asarray(whole.logits)[7], abs=1e-5)
-    with pytest.raises(ValueError, match=r"no image 'test-0-900000'"):
+    with pytest.raises(ValueError, match=facts("test-0-900000")):
         predict_image(run, "test-0-900000")
 
 

@@ -22,6 +22,7 @@ from calibrant.training.run import prepare_run
 from calibrant.training.run_folder import RunFolder
 from tests.helpers import digit_runs, recipe_data
 from tests.helpers.digit_runs import DIGITS, assert_same, folder_of_classes, tensors
+from tests.helpers.errors import facts
 from tests.helpers.processes import finish, run_command, start
 
 RECIPE = digit_runs.RECIPE
@@ -92,13 +93,13 @@ def test_the_log_has_terms_and_no_step_twice(recipe, tmp_path):
 
 
 def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
-    with pytest.raises(ValueError, match="holds a run already; continue it with --resume"):
+    with pytest.raises(ValueError, match=facts("--resume")):
         train(load(recipe), undisturbed)
     with pytest.raises(ValueError, match="holds a run of another recipe"):
         train(load(recipe, ["seed=5"]), undisturbed, resume=True)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "x.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"is not a run folder: it holds x\.txt"):
+    with pytest.raises(ValueError, match=facts("x.txt")):
         train(load(recipe), tmp_path / "notes")
     with RunFolder(tmp_path / "held").lock():
         second = run_command("train", recipe, "-o", tmp_path / "held", folder=tmp_path)
@@ -124,7 +125,7 @@ def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):
     home = folder_of_classes(tmp_path / "pictures")
     data = {"layout": "image-folder", "path": str(home), "train": "all", "test_share": 0.2}
     plain = DIGITS | {"data": data, "training": {"batch_size": 8, "epochs": 1}}
-    with pytest.raises(ValueError, match="end the steps with a crop, centre_crop for example"):
+    with pytest.raises(ValueError, match=facts("centre_crop")):
         train(check_recipe(plain, "pictures"), tmp_path / "run")
     right = plain | {"data": data | {"steps": [{"step": "centre_crop", "size": 8}],
                                      "train_steps": [{"step": "random_crop", "size": 8}]}}  # fmt: skip
@@ -197,7 +198,7 @@ def test_the_second_pass_of_sharpness_may_fail_too(recipe, tmp_path):
 
 def test_divergence_at_the_end_of_an_epoch_is_found_before_validation(recipe, tmp_path):
     changes = ["optimiser.rate=1e6", "data.std=[1e-34]", "schedule.warmup=0", "training.batch_size=800"]
-    with pytest.raises(DivergedError, match=r"became NaN or infinite after step 1"):
+    with pytest.raises(DivergedError, match=facts("NaN", "1")):
         train(load(recipe, [*changes, "loss={name='ce'}"]), tmp_path / "run")
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from calibrant.training.optimisers import OptimiserSettings, Schedule, climb_weights
+from tests.helpers.errors import facts
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_groups_have_their_own_rates():
         (g["lr"], g["weight_decay"]): sum(p.numel() for p in g["params"]) for g in settings.build(model).param_groups
     }
     assert groups == {(0.05, 0.01): 6, (0.05, 0.0): 3, (0.5, 0.01): 6, (0.5, 0.0): 2}
-    with pytest.raises(ValueError, match="names 'bakbone', but no parameter"):
+    with pytest.raises(ValueError, match=facts("bakbone")):
         OptimiserSettings(rates={"bakbone": 0.1}).build(model)
 
 

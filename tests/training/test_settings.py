@@ -6,6 +6,7 @@ from calibrant.training import load
 from calibrant.training.recipe import check_recipe
 from tests.helpers import digit_runs
 from tests.helpers.digit_runs import DIGITS, digits
+from tests.helpers.errors import facts
 
 RECIPE = digit_runs.RECIPE
 
@@ -13,16 +14,16 @@ RECIPE = digit_runs.RECIPE
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.epoch=3", r"unknown key 'training.epoch'; known here are .*; did you mean 'epochs'\?$"),
-        ("optimizer.rate=3", r"unknown key 'optimizer'; known here are .*; did you mean 'optimiser'\?$"),
-        ("training.epochs=-1", "training.epochs must be greater than 0, got -1"),
-        ("training.batch_size=many", "training.batch_size must be a whole number, got 'many'"),
-        ("loss.name=aclz", "unknown loss 'aclz'"),
+        ("training.epoch=3", facts("training.epoch", "epochs")),
+        ("optimizer.rate=3", facts("optimizer", "optimiser")),
+        ("training.epochs=-1", facts("training.epochs", "-1")),
+        ("training.batch_size=many", facts("training.batch_size", "many")),
+        ("loss.name=aclz", facts("aclz")),
         ("loss.margins=3", "loss 'acls'"),
-        ("mixing={name='cutmx'}", r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup; did you mean 'cutmix'\?"),
-        ("data.steps=[{step='rezise', size=3}]", r"unknown step 'rezise'.*did you mean 'resize'"),
-        ("schedule.name=cosin", "schedule.name must be 'constant', .* or 'poly', got 'cosin'"),
-        ("data.hold_out={fraction=0.1, count=3}", "takes one of fraction, count and per_class"),
+        ("mixing={name='cutmx'}", facts("cutmx", "cutmix")),
+        ("data.steps=[{step='rezise', size=3}]", facts("rezise", "resize")),
+        ("schedule.name=cosin", facts("schedule.name", "constant", "cosin")),
+        ("data.hold_out={fraction=0.1, count=3}", facts("per_class")),
         ("title", "name=value"),
     ],
 )
@@ -46,7 +47,7 @@ def test_recipes_are_known_by_what_matters(recipe):
 
 
 def test_plain_values_make_a_recipe():
-    with pytest.raises(ValueError, match=r"here: the key 'model' is missing"):
+    with pytest.raises(ValueError, match=facts("model")):
         check_recipe({"data": {"layout": "digits"}}, "here")
 
 
@@ -61,18 +62,15 @@ def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": {"best_by": "acuracy"}}, "best_by takes one of .*did you mean 'accuracy'"),
-        ({"loss": {"name": "aclss"}}, "unknown loss 'aclss'; known are .*; did you mean 'acls'"),
-        ({"loss": {"name": "acls", "margn": 3}}, "no 'margn'; it has .*; did you mean 'margin'"),
-        ({"training": 3}, "training must be a table, got 3"),
+        ({"training": {"best_by": "acuracy"}}, facts("best_by", "accuracy")),
+        ({"loss": {"name": "aclss"}}, facts("aclss")),
+        ({"loss": {"name": "acls", "margn": 3}}, facts("margn", "margin")),
+        ({"training": 3}, facts("training", "3")),
         ({"methods": {"ce": {"repair": "temperature"}}}, "a repaired method has repair and of, and changes nothing"),
         ({"methods": {"ce": {}, "t": {"of": "ce"}}}, "a repaired method has repair and of, and changes nothing"),
-        ({"methods": {"t": {"of": "ce", "repair": "temperature"}}}, "repairs 'ce', which is not a method with runs"),
-        (
-            {"methods": {"ce": {}}, "tables": {"1": {"rows": ["ec"], "columns": []}}},
-            "has a row 'ec' that is not a method",
-        ),
-        ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
+        ({"methods": {"t": {"of": "ce", "repair": "temperature"}}}, facts("ce")),
+        ({"methods": {"ce": {}}, "tables": {"1": {"rows": ["ec"], "columns": []}}}, facts("ec")),
+        ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, facts("test")),
     ],
     ids=lambda value: str(value)[:24],
 )

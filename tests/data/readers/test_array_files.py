@@ -17,6 +17,7 @@ from calibrant.data import files, read
 from calibrant.data.files import UnreadableError
 from calibrant.data.readers import _array_files
 from tests.helpers.data_trees import TREES
+from tests.helpers.errors import facts
 
 
 def npy(descr, shape, data=b""):
@@ -49,23 +50,23 @@ def test_the_archive_that_is_damaged_below_is_sound(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("ids", npy("'<U0'", "(1000000000000,)"), "'ids' must be numbers or text, .* got <U0$"),
-        ("split", npy("'|S0'", "(1000000000000,)"), r"'split' must be numbers or text, .* got \|S0$"),
-        ("classes", npy("'|V0'", "(1000000000000,)"), r"'classes' must be numbers or text, .* got \|V0$"),
+        ("ids", npy("'<U0'", "(1000000000000,)"), facts("ids")),
+        ("split", npy("'|S0'", "(1000000000000,)"), facts("split")),
+        ("classes", npy("'|V0'", "(1000000000000,)"), facts("classes")),
         ("x", npy("'<f4'", "(1000000000000, 0)"), "it has no entries"),
         ("x", npy("'<f4'", "(-2, -3)", bytes(24)), "no shape of whole numbers"),
-        ("x", npy("'<f4'", "(1000000000000, 1000000)", bytes(24)), "'x' announces 4000000000000000000 bytes"),
+        ("x", npy("'<f4'", "(1000000000000, 1000000)", bytes(24)), facts("'x'", "4000000000000000000")),
         ("y", npy("'<i8'", f"({'9' * 4000},)"), "no shape of whole numbers"),
         ("y", npy("'<i8'", f"({'9' * 5000},)"), "cannot be read"),
         ("y", npy("'<i8'", "(" * 3000 + ")" * 3000), "cannot be read"),
-        ("y", npy("'<i8'", "(2,)", bytes(32)), "'y' goes on after the array"),
-        ("ids", npy("'<U1'", "(2,)", b"\xff\xff\xff\x7f" * 2), "'ids' holds texts with numbers in them"),
-        ("ids", npy("'>U1'", "(2,)", b"\x00\x11\x00\x00" * 2), "'ids' holds texts with numbers in them"),
-        ("classes", npy("'<U2'", "(2,)", b"\0\0\x11\0" * 4), "'classes' holds texts with numbers in them"),
-        ("ids", npy("'|O'", "(2,)", pickle.dumps([1, 2])), r"'ids' must be numbers or text.* unpickled, got \|O$"),
-        ("ids", npy("[('a', '<U1'), ('b', '<i4')]", "(2,)", b"\xff" * 16), r"'ids' must be numbers or text.* got \["),
+        ("y", npy("'<i8'", "(2,)", bytes(32)), facts("'y'")),
+        ("ids", npy("'<U1'", "(2,)", b"\xff\xff\xff\x7f" * 2), facts("ids")),
+        ("ids", npy("'>U1'", "(2,)", b"\x00\x11\x00\x00" * 2), facts("ids")),
+        ("classes", npy("'<U2'", "(2,)", b"\0\0\x11\0" * 4), facts("classes")),
+        ("ids", npy("'|O'", "(2,)", pickle.dumps([1, 2])), facts("ids", "|O")),
+        ("ids", npy("[('a', '<U1'), ('b', '<i4')]", "(2,)", b"\xff" * 16), facts("ids")),
         ("y", npy("'<c8'", "(2,)", bytes(16)), "labels are integers or strings"),
-        ("y", npy("'<i8'", "()", bytes(8)), r"'y' has the shape \[\]"),
+        ("y", npy("'<i8'", "()", bytes(8)), facts("'y'")),
     ],
 )
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -83,7 +84,7 @@ def test_characters_at_the_edge_are_read(tmp_path):
 
 def test_members_that_are_there_twice(tmp_path):
     members = [(f"{key}.npy", value) for key, value in SOUND.items()]
-    with pytest.raises(ValueError, match=r"the archive has 'x\.npy' twice"):
+    with pytest.raises(ValueError, match=facts("x.npy")):
         read(archive(tmp_path / "a.npz", *members, members[0]))
 
 
@@ -149,9 +150,9 @@ def little(monkeypatch):
 @pytest.mark.usefixtures("little")
 def test_archives_that_unpack_to_far_more(tmp_path):
     bomb = npy("'<f4'", "(1000000, 1)", bytes(4_000_000))
-    with pytest.raises(ValueError, match=r"'x' would grow from [\d,]+ to 4,000,000 bytes in memory"):
+    with pytest.raises(ValueError, match=facts("'x'", "4,000,000")):
         read(with_member(tmp_path, "x", bomb, compression=zipfile.ZIP_DEFLATED))
-    with pytest.raises(ValueError, match="'y' has the shape"):
+    with pytest.raises(ValueError, match=facts("'y'")):
         read(with_member(tmp_path, "x", bomb))  # it is as large as it says
 
 
@@ -160,7 +161,7 @@ def test_idx_files_that_unpack_to_far_more(tmp_path):
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 3) + bytes(3))
     bomb = struct.pack(">4I", 0x803, 3, 1000, 1000) + bytes(3_000_000)
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bomb))
-    with pytest.raises(ValueError, match=r"the array would grow from [\d,]+ to 3,000,000 bytes"):
+    with pytest.raises(ValueError, match=facts("3,000,000")):
         read(tmp_path, "train")
     (tmp_path / "train-images-idx3-ubyte.gz").unlink()
     (tmp_path / "train-images-idx3-ubyte").write_bytes(bomb)
@@ -175,7 +176,7 @@ def test_columns_that_unpack_to_far_more(tmp_path, kind):
     if kind == "lists":
         values = pa.ListArray.from_arrays(pa.array([0, number // 2, number], pa.int32()), values)
     pq.write_table(pa.table({"x": values, "label": np.arange(len(values)) % 2}), path)
-    with pytest.raises(ValueError, match=r"the column 'x' would grow from [\d,]+ to 3,200,000 bytes"):
+    with pytest.raises(ValueError, match=facts("'x'", "3,200,000")):
         read(path)
 
 
@@ -185,7 +186,7 @@ def test_tables_of_calibrant_that_unpack_to_far_more(tmp_path):
     rows = 200_000
     columns = {"id": ["a"] * rows, "file": ["b"] * rows, "label": [0] * rows}
     pq.write_table(pa.table(columns), root / "all.parquet")
-    with pytest.raises(ValueError, match=r"all\.parquet: the table would grow from [\d,]+ to 38,400,000 bytes"):
+    with pytest.raises(ValueError, match=facts("all.parquet", "38,400,000")):
         read(root, "all")
 
 
@@ -203,15 +204,15 @@ def test_honest_compression_is_read(tmp_path):
 def test_more_columns_or_splits_than_anybody_has(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({f"c{i}": [1.0] for i in range(10_001)}), path)
-    with pytest.raises(ValueError, match="the table has 10001 columns; at most 10000 are read"):
+    with pytest.raises(ValueError, match=facts("10001", "10000")):
         read(path)
     np.savez(tmp_path / "a.npz", x=np.zeros((1500, 1)), y=np.arange(1500) % 2, split=np.arange(1500))
-    with pytest.raises(ValueError, match="'split' has 1500 different values; at most 1000 are read"):
+    with pytest.raises(ValueError, match=facts("split", "1500", "1000")):
         read(tmp_path / "a.npz")
 
 
 def test_a_broken_file_is_not_called_an_unknown_layout(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and no more")
     for layout in (None, "arrays"):
-        with pytest.raises(UnreadableError, match=r"a\.npz: the file cannot be read \(File is not a zip file\)"):
+        with pytest.raises(UnreadableError, match=facts("a.npz")):
             read(tmp_path / "a.npz", layout=layout)

@@ -9,6 +9,7 @@ import pytest
 
 from calibrant.data import layouts, read
 from calibrant.data.readers.arrays import arrays
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import npy, skipped_in
 
 X = np.array([[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]])
@@ -46,7 +47,7 @@ def test_npz_with_everything(tmp_path):
     assert data.labels.tolist() == [1, 0]
     assert data.soft.tolist() == [[1, 0], [0.25, 0.75]]
     assert data.inputs.values.tolist() == [[4, 5, 6], [10, 11, 12]]
-    with pytest.raises(ValueError, match="'all' was asked for"):
+    with pytest.raises(ValueError, match=facts("all")):
         arrays(path, "all")
 
 
@@ -68,7 +69,7 @@ def test_rows_that_cannot_be_used(tmp_path):
     soft = np.tile([0.4, 0.6], (8, 1))
     soft[4] = [0.9, 0.6]
     np.savez(path, x=x, y=np.array([0, 1, 1, 2, 1, 0, 0, 1]), soft=soft, ids=np.array(list("abcdefaa")))
-    with pytest.raises(ValueError, match=r"set\.npz\[1\]: features that are not finite"):
+    with pytest.raises(ValueError, match=facts("set.npz", "[1]")):
         arrays(path, "all")
     data = arrays(path, "all", on_error="skip")
     assert data.ids == ("a", "f")
@@ -91,18 +92,18 @@ def test_archives_that_lie(tmp_path):
     huge = npy(X).replace(b"(4, 3), }                    ", b"(4000000000, 3000), }        ")
     assert b"4000000000" in huge
     archive(path, x=huge, y=npy(np.arange(4)))
-    with pytest.raises(ValueError, match=r"x\.npz: 'x' announces 96000000000000 bytes, more than it has"):
+    with pytest.raises(ValueError, match=facts("x.npz", "'x'", "96000000000000")):
         arrays(path, "all")
     np.savez(path, x=np.array([{}, {}], dtype=object), y=np.arange(2))
-    with pytest.raises(ValueError, match=r"the feature 'x' does not hold numbers"):
+    with pytest.raises(ValueError, match=facts("'x'")):
         arrays(path, "all")
     np.savez(path, x=X, y=np.array([{}] * 4, dtype=object))
-    with pytest.raises(ValueError, match=r"'y' must be numbers or text.* unpickled, got \|O$"):
+    with pytest.raises(ValueError, match=facts("'y'", "|O")):
         arrays(path, "all")
     whole = path.read_bytes()
     for data in (b"", b"PK\3\4 nothing", whole[:-30], whole.replace(b"NUMPY", b"NOMPY")):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"x\.npz: the file cannot be read"):
+        with pytest.raises(ValueError, match=facts("x.npz")):
             arrays(path, "all")
         assert layouts()["arrays"].splits(path) == ()
 
@@ -111,17 +112,17 @@ def test_archives_that_lie(tmp_path):
     ("held", "message"),
     [
         ({"x": X, "z": np.arange(4)}, "no label called y or labels or label; the file has x, z"),
-        ({"x": X, "y": np.arange(3)}, r"'y' has the shape \[3\] for 4 samples"),
+        ({"x": X, "y": np.arange(3)}, facts("'y'", "[3]", "4")),
         ({"x": X, "y": X}, r"labels \[N\] are expected"),
         ({"x": X, "y": np.array([0.5, 1, 2, 3])}, "integer labels are expected"),
-        ({"x": X, "y": np.arange(4) + 0j}, "labels are integers or strings, got complex128"),
-        ({"x": X + 0j, "y": np.arange(4)}, "'x' does not hold numbers"),
+        ({"x": X, "y": np.arange(4) + 0j}, facts("complex128")),
+        ({"x": X + 0j, "y": np.arange(4)}, facts("'x'")),
         ({"x": np.array(1.0), "y": np.arange(4)}, "single number"),
         ({"x": X, "y": np.arange(4), "soft": np.arange(4)}, r"soft labels \[N, K\] are expected"),
-        ({"x": X, "y": np.arange(4), "ids": np.array("a")}, r"'ids' has the shape \[\] for 4 samples"),
-        ({"x": X, "y": np.arange(4), "split": np.array("all")}, r"'split' has the shape \[\] for 4 samples"),
-        ({"x": X, "y": np.array(3)}, r"'y' has the shape \[\] for 4 samples"),
-        ({"x": X, "y": np.arange(4), "soft": np.eye(3)}, r"'soft' has the shape \[3, 3\] for 4 samples"),
+        ({"x": X, "y": np.arange(4), "ids": np.array("a")}, facts("ids", "4")),
+        ({"x": X, "y": np.arange(4), "split": np.array("all")}, facts("split", "4")),
+        ({"x": X, "y": np.array(3)}, facts("'y'", "4")),
+        ({"x": X, "y": np.arange(4), "soft": np.eye(3)}, facts("soft", "[3, 3]", "4")),
     ],
 )
 def test_archives_with_the_wrong_contents(tmp_path, held, message):
@@ -162,7 +163,7 @@ def test_parquet_with_columns(tmp_path):
     assert (by_height.classes, by_height.inputs.values.tolist()) == (("1", "2", "3", "4", "5"), [[5.5]])
     with pytest.raises(ValueError, match=r"no feature called depth; the file has width, height"):
         arrays(path, "test", features="depth")
-    with pytest.raises(ValueError, match=r"'note' does not hold numbers"):
+    with pytest.raises(ValueError, match=facts("note")):
         arrays(path, "test", features="note")
 
 
@@ -184,15 +185,15 @@ def test_parquet_with_categories_and_without_rows(tmp_path):
     data = arrays(path, "all", on_error="skip")
     assert (data.classes, data.labels.tolist(), data.ids) == (("a", "b"), [1, 0, 1], ("c/0", "c/2", "c/3"))
     pq.write_table(table.slice(0, 0), path)
-    with pytest.raises(ValueError, match=r"c\.parquet: the split 'all' holds no row that can be used"):
+    with pytest.raises(ValueError, match=facts("c.parquet", "all")):
         arrays(path, "all")
 
 
 def test_parquet_that_is_broken(tmp_path):
     path = tmp_path / "e.parquet"
     pq.write_table(pa.table({"e": [[1.0], [2.0, 3.0]], "label": [0, 1]}), path)
-    with pytest.raises(ValueError, match=r"e\.parquet: the lists in 'e' differ in length"):
+    with pytest.raises(ValueError, match=facts("e.parquet", "'e'")):
         read(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"e\.parquet: the file cannot be read"):
+    with pytest.raises(ValueError, match=facts("e.parquet")):
         arrays(path, "all")

@@ -9,6 +9,7 @@ from calibrant.data.files import UnreadableError
 from calibrant.data.readers._boxes import MAX_XML, parse_annotation, parse_number
 from tests.helpers import box_files as files
 from tests.helpers.box_files import cut, image, odd, skipped, write, xml
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import INVERTED, NO_NUMBERS, ROTATED, one_sentence, saved
 
 
@@ -59,7 +60,7 @@ def test_names_that_lead_out(tmp_path, name):
     content = files.coco_content()
     content["images"][1]["file_name"] = name
     root = files.coco(tmp_path / "data", content)
-    with pytest.raises(ValueError, match=r"instances_val2017\.json: file name that leads out of the data folder"):
+    with pytest.raises(ValueError, match=facts("instances_val2017.json")):
         read(root)
     data = read(root, on_error="skip")
     assert data.ids == ("val2017/x.jpg", "val2017/z.jpg")
@@ -78,11 +79,11 @@ def test_other_names_that_lead_out(tmp_path):
     }
     root = files.cub(tmp_path / "cub")
     write(root / "images.txt", "1 ../../secret.jpg\n2 002.Red_Bird/b.jpg\n3 002.Red_Bird/c.jpg\n")
-    with pytest.raises(ValueError, match=r"images\.txt: file name that leads out"):
+    with pytest.raises(ValueError, match=facts("images.txt")):
         read(root, "test")
     root = files.tiny_imagenet(tmp_path / "tiny")
     write(root / "wnids.txt", "../..\n")
-    with pytest.raises(ValueError, match=r"wnids\.txt: .* not a name inside the data folder"):
+    with pytest.raises(ValueError, match=facts("wnids.txt")):
         read(root, "train")
 
 
@@ -91,7 +92,7 @@ def test_missing_and_doubled_images(tmp_path):
     (root / "JPEGImages/a.jpg").unlink()
     (root / "JPEGImages/b.jpg").unlink()
     write(root / "Annotations/b.xml", xml([("bed", 1, 1, 2, 2)], "c.jpg"))
-    with pytest.raises(ValueError, match=r"JPEGImages/a\.jpg: image that is missing \(named in Annotations/a\.xml\)"):
+    with pytest.raises(ValueError, match=facts("JPEGImages", "Annotations/a.xml")):
         read(root, "train")
     for order in ("c a b d", "b d c a"):  # c.jpg belongs to c.xml, whoever comes first
         write(root / "ImageSets/Main/train.txt", order.replace(" ", "\n"))
@@ -180,7 +181,7 @@ def test_broken_xml(tmp_path, case):
 def test_deeply_nested_xml(tmp_path):
     deep = write(tmp_path / "deep.xml", "<annotation>" + "<a>" * 200_000 + "</a>" * 200_000 + "</annotation>")
     assert parse_annotation(deep).objects == ()
-    with pytest.raises(UnreadableError, match=r"deep\.xml: the file is not XML"):
+    with pytest.raises(UnreadableError, match=facts("deep.xml", "XML")):
         parse_annotation(write(deep, "<a>" * 200_000))
 
 
@@ -223,5 +224,5 @@ def test_xml_is_decoded_as_it_declares(tmp_path, encoding, declared, name, guess
 @pytest.mark.parametrize("declared", ["no-such", "hex", "rot13", "punycode", "unicode_escape", "undefined", "ascii"])
 def test_xml_in_encodings_that_are_none(tmp_path, declared):
     text = f'<?xml version="1.0" encoding="{declared}"?>' + xml([("Stühle", 1, 1, 2, 2)])
-    with pytest.raises(UnreadableError, match=r"a\.xml: the file is not XML"):
+    with pytest.raises(UnreadableError, match=facts("a.xml", "XML")):
         parse_annotation(write(tmp_path / "a.xml", text))

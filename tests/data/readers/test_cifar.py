@@ -10,19 +10,20 @@ from calibrant.data import read, recognise
 from calibrant.data.readers.cifar import CIFAR10, CIFAR100, SUPERCLASSES, cifar10, cifar10h, cifar100
 from calibrant.data.readers.image_folder import PACS as PACS
 from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import LABELS, PIXELS, batch, npy, picture, skipped_in
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": PIXELS.astype(np.int64)}, r"'data' should be a uint8 array \[N, 3072\], got int64 \[3, 3072\]"),
-        ({"data": PIXELS[:, :9]}, r"got uint8 \[3, 9\]"),
+        ({"data": PIXELS.astype(np.int64)}, facts("[3, 3072]", "data")),
+        ({"data": PIXELS[:, :9]}, facts("[3, 9]")),
         ({"data": None}, "got NoneType"),
-        ({"labels": [1, 2]}, "'labels' should be 3 integers, got a list of 2"),
-        ({"labels": [1, 2, "3"]}, "'labels' should be 3 integers"),
-        ({"labels": [1, 2, 10**30]}, "'labels' should be 3 integers"),
-        ({"labels": [1, 2, 10]}, "test_batch/0002: label outside the classes"),
+        ({"labels": [1, 2]}, facts("2", "labels")),
+        ({"labels": [1, 2, "3"]}, facts("labels", "3")),
+        ({"labels": [1, 2, 10**30]}, facts("labels", "3")),
+        ({"labels": [1, 2, 10]}, facts("test_batch", "0002")),
     ],
 )
 def test_batches_with_the_wrong_contents(tmp_path, change, message):
@@ -68,7 +69,7 @@ def test_cifar_100_has_fine_and_coarse_labels_in_both_official_forms(tmp_path):
         assert np.array_equal(np.asarray(data[2].input)[..., 0].ravel(), PIXELS[2, :1024])
         assert cifar100(home, "test", labels="coarse").labels.tolist() == coarse
     (binary / "test.bin").write_bytes(rows.tobytes()[:-1])
-    with pytest.raises(ValueError, match=r"test\.bin: 9221 bytes are not a whole number of rows of 3074"):
+    with pytest.raises(ValueError, match=facts("9221", "3074")):
         cifar100(binary, "test")
 
 
@@ -90,7 +91,7 @@ def test_cifar_10_in_folders_has_the_official_order(tmp_path):
     data = cifar10(tmp_path, "test")
     assert data.labels.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert data.ids[:3] == ("test/airplane/0000.jpg", "test/airplane/0001.jpg", "test/automobile/0000.jpg")
-    with pytest.raises(ValueError, match="'train' was asked for, and the folder has the splits test"):
+    with pytest.raises(ValueError, match=facts("train")):
         cifar10(tmp_path, "train")
 
 
@@ -114,7 +115,7 @@ def test_cifar_100_in_folders(tmp_path):
     coarse = cifar100(tmp_path, "train", labels="coarse")
     assert coarse.labels.tolist() == COARSE
     assert coarse.classes == tuple(SUPERCLASSES) == tuple(sorted(SUPERCLASSES))
-    with pytest.raises(ValueError, match="option labels must be 'fine' or 'coarse', got 'medium'"):
+    with pytest.raises(ValueError, match=facts("medium", "fine", "coarse")):
         cifar100(tmp_path, "train", labels="medium")
 
 
@@ -151,7 +152,7 @@ def test_votes_for_the_official_batch(humans, tmp_path):
     assert (data.kind, data.ids[2], data.labels.tolist()) == ("image", "test_batch/0002", [3, 0, 8])
     assert np.array_equal(data.soft, COUNTS / 50)
     (tmp_path / "test_batch").write_bytes(pickle.dumps(batch | {"labels": [3, 8, 0]}))
-    with pytest.raises(ValueError, match="test_batch/0001: its label is not the one of its votes"):
+    with pytest.raises(ValueError, match=facts("test_batch", "0001")):
         cifar10h(humans, "test", images=tmp_path)
     assert cifar10h(humans, "test", images=tmp_path, on_error="skip").ids == ("test_batch/0000",)
     (tmp_path / "test_batch").write_bytes(pickle.dumps({"data": batch["data"][:2], "labels": [3, 0]}))
@@ -168,21 +169,21 @@ def test_votes_for_images_in_folders(humans, tmp_path):
     assert data.ids == ("test/airplane/0000.jpg", "test/cat/0000.jpg", "test/ship/0000.jpg")
     assert np.array_equal(data.soft, COUNTS[[1, 0, 2]] / 50)
     Image.new("RGB", (32, 32)).save(tmp_path / "test" / "ship" / "0001.jpg")
-    with pytest.raises(ValueError, match=r"ship/0001\.jpg: no row of votes"):
+    with pytest.raises(ValueError, match=facts("0001")):
         cifar10h(humans, "test", images=tmp_path)
     (humans / "jpeg_index.csv").unlink()
-    with pytest.raises(ValueError, match=r"jpeg_index\.csv is needed"):
+    with pytest.raises(ValueError, match=facts("jpeg_index.csv")):
         cifar10h(humans, "test", images=tmp_path)
 
 
 def test_votes_that_are_wrong(humans):
     probs, index = humans / "cifar10h-probs.npy", humans / "jpeg_index.csv"
     np.save(probs, COUNTS / 49)
-    with pytest.raises(ValueError, match=r"row 0 of cifar10h-probs\.npy is not that of"):
+    with pytest.raises(ValueError, match=facts("0", "cifar10h-probs.npy")):
         cifar10h(humans, "test")
     (humans / "cifar10h-counts.npy").unlink()
     with pytest.raises(
-        ValueError, match=r"cifar10h-probs\.npy\[0\]: votes that are no probabilities \(they sum to 1\.02041\)"
+        ValueError, match=facts("cifar10h-probs.npy", "[0]", "1.02041")
     ):
         cifar10h(humans, "test")
     np.save(probs, np.stack([COUNTS[0] / 50, COUNTS[1] / 50, np.full(10, np.nan)]))
@@ -202,5 +203,5 @@ def test_votes_that_are_wrong(humans):
     np.save(probs, COUNTS / 50)
     for line in ("0,3,other.jpg", "9,3,other.jpg", "1", "a,b,c", "2,8,test/cat/0000.jpg"):
         index.write_text(f"0,3,test/cat/0000.jpg\n{line}\n")
-        with pytest.raises(ValueError, match=r"jpeg_index\.csv: line 2"):
+        with pytest.raises(ValueError, match=facts("jpeg_index.csv", "2")):
             cifar10h(humans, "test")

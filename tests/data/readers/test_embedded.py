@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from calibrant.data import read
+from tests.helpers.errors import facts
 
 
 def test_digits_are_those_of_scikit_learn_each_in_one_split():
@@ -22,7 +23,7 @@ def test_digits_are_those_of_scikit_learn_each_in_one_split():
 def test_scenes_take_their_options():
     scenes = read("scenes", "val", samples=7, seed=3)
     assert (len(scenes), scenes.split) == (7, "val")
-    with pytest.raises(ValueError, match="scenes: the option shift must be 'texture' or 'sketch', got 'paint'"):
+    with pytest.raises(ValueError, match=facts("paint", "texture", "sketch")):
         read("scenes", "val", shift="paint")
 
 

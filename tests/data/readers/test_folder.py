@@ -17,6 +17,7 @@ from calibrant.data.readers._folder import check_image
 from calibrant.data.readers.image_folder import PACS as PACS
 from tests.helpers import box_files as files
 from tests.helpers.box_files import cut, image, odd, write
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import ROTATED, saved
 
 
@@ -51,7 +52,7 @@ def test_check_image(tmp_path):
         assert check_image(path)[0] == (40, 30)
         path.write_bytes(path.read_bytes() + bytes(3000))  # cameras append data; the image is whole
         assert check_image(path)[0] == (40, 30)
-        with pytest.raises(UnreadableError, match="at most 1000 are read"):
+        with pytest.raises(UnreadableError, match=facts("1000")):
             check_image(path, 1000)
     for name in ("d.jpg", "e.png"):
         path = tmp_path / name
@@ -87,9 +88,9 @@ def test_grey_images_of_32_bits(tmp_path):
     assert grey(saved(tmp_path / "b.tif", np.array([[0, 7, 255]], dtype=np.int32))) == [[0, 7, 255]]
     for values in ([[0, 65536]], [[-1, 7]]):
         path = saved(tmp_path / "c.tif", np.array(values, dtype=np.int32))
-        with pytest.raises(UnreadableError, match=r"c\.tif: the image holds values from -?\d+ to \d+; 0 to 65535"):
+        with pytest.raises(UnreadableError, match=facts("0", "65535")):
             grey(path)
-        with pytest.raises(UnreadableError, match="0 to 65535"):
+        with pytest.raises(UnreadableError, match=facts("0", "65535")):
             check_image(path)
     path = saved(tmp_path / "d.tif", np.array([[0.5]], dtype=np.float32))
     with pytest.raises(UnreadableError, match=r"d\.tif: the image holds floating-point numbers"):
@@ -157,7 +158,7 @@ def test_a_set_without_a_name_has_its_folder_s(tmp_path, monkeypatch):
 def test_empty_splits_say_why(tmp_path):
     for name in "ab":
         cut(image(tmp_path / name / "1.png", (30, 30)), 0.5)
-    with pytest.raises(ValueError, match=r"'all' holds no image that can be used: image that cannot be read \(2\)$"):
+    with pytest.raises(ValueError, match=facts("all", "2")):
         read(tmp_path, on_error="skip")
 
 

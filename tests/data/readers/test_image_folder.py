@@ -8,6 +8,7 @@ from calibrant.data.readers.image_folder import PACS as PACS
 from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import (
     INVERTED,
     MODES,
@@ -207,13 +208,13 @@ def test_broken_lines_of_cub(tmp_path, file, content, what):
 def test_tables_of_cub_that_are_not_tables(tmp_path):
     root = files.cub(tmp_path)
     write(root / "bounding_boxes.txt", "1 2 1 5.5 4\n2 0 0 20 10\n3\n")
-    with pytest.raises(ValueError, match=r"bounding_boxes\.txt, line 3: line without a value for its id"):
+    with pytest.raises(ValueError, match=facts("bounding_boxes.txt", "3")):
         read(root, "test")
     data = read(root, "test", on_error="skip")
     assert data.ids == ("images/001.Black_Bird/a.jpg",)
     assert list(skipped(data.report).values()) == [1, 1]  # the line, and the image that has no box now
     write(root / "classes.txt", "1 001.Black_Bird\n1 002.Red_Bird\n")
-    with pytest.raises(ValueError, match=r"classes\.txt, line 2: .* an id that was there before"):
+    with pytest.raises(ValueError, match=facts("classes.txt", "2")):
         read(root, "test", on_error="skip")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from calibrant.data import read, recognise
 from calibrant.data.readers.mnist import FASHION, mnist
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import skipped_in
 
 
@@ -41,7 +42,7 @@ def test_mnist_wherever_it_is(tmp_path, folder, dot, packed):
     data = mnist(tmp_path, "test", on_error="skip", classes=list("abcdefgh"))
     assert data.ids == ("test/00000", "test/00001", "test/00003")
     assert skipped_in(data)["label outside the classes"][0] == 1
-    with pytest.raises(ValueError, match=r"\[2\]: label outside the classes \(9 of 8\)"):
+    with pytest.raises(ValueError, match=facts("[2]", "9", "8")):
         mnist(tmp_path, "test", classes=list("abcdefgh"))
 
 
@@ -54,10 +55,10 @@ BOMB = gzip.compress(struct.pack(">4I", 0x803, 2, 2, 2) + bytes(10**6))
         (b"", "ends inside its header"),
         (gzip.compress(b"\0\0\x08\x03"), "ends inside its header"),
         (gzip.compress(idx(DIGITS) + bytes(99)), "begins with 0x00000803, and this one with 0x00000801"),
-        (gzip.compress(idx(DRAWN)[:-1]), r"announces \[4, 3, 2\], and the file has 23 bytes"),
+        (gzip.compress(idx(DRAWN)[:-1]), facts("[4, 3, 2]", "23")),
         (gzip.compress(idx(DRAWN))[:-9], "truncated or broken|bytes after it"),
         (b"no gzip at all", "truncated or broken"),
-        (BOMB, r"announces \[2, 2, 2\], and the file has more bytes"),
+        (BOMB, facts("[2, 2, 2]")),
         (gzip.compress(struct.pack(">4I", 0x803, 2**20, 2**10, 2**10)), "more than .* bytes can hold"),
         (gzip.compress(struct.pack(">4I", 0x803, 0, 28, 28)), "without entries"),
         (gzip.compress(idx(DRAWN[:3])), "3 images, but train-labels-idx1-ubyte has 4 labels"),

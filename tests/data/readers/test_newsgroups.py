@@ -8,6 +8,7 @@ from sklearn.datasets import _twenty_newsgroups as theirs
 
 from calibrant.data import read, recognise
 from calibrant.data.readers.newsgroups import newsgroups, strip_parts
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import MESSAGE, newsgroup_messages, odd_in
 
 
@@ -58,7 +59,7 @@ def test_parts_are_removed_also_after_take(messages):
         "empty once parts are removed": (2, ("20news-bydate-test/rec.autos/1", "20news-bydate-test/sci.space/3"))
     }
     for wrong in ("headers", ["signature"]):
-        with pytest.raises(ValueError, match="option remove must be a list with some of 'headers' or 'footers'"):
+        with pytest.raises(ValueError, match=facts("headers", "footers")):
             newsgroups(messages, "test", remove=wrong)
 
 
@@ -82,7 +83,7 @@ def test_the_rules_are_those_of_scikit_learn(part):
 def test_files_that_cannot_be_read(messages):
     path = messages / "20news-bydate-test" / "sci.space" / "3"
     os.truncate(path, 2**26 + 1)  # takes no room on disk
-    with pytest.raises(ValueError, match=r"sci\.space/3: the file cannot be read \(.*at most 67108864 are read"):
+    with pytest.raises(ValueError, match=facts("3", "67108864")):
         newsgroups(messages, "test")
     data = newsgroups(messages, "test", on_error="skip")
     assert data.ids == ("20news-bydate-test/rec.autos/1",)

@@ -8,6 +8,7 @@ import pytest
 from calibrant.data import read, single_object
 from tests.helpers import box_files as files
 from tests.helpers.box_files import odd, skipped, write
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import INVERTED, MODES, NO_NUMBERS, corners, one_sentence
 
 
@@ -43,10 +44,10 @@ def test_open_images_options(tmp_path):
     # A smaller set of images keeps those of the choice that are still there.
     (root / next(name for name in data.ids if name not in capped.ids)).unlink()
     assert read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"}, cap=3).ids == capped.ids
-    with pytest.raises(ValueError, match="cap must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=facts("cap", "0")):
         read(root, cap=0)
     (root / "bbox_labels_600_hierarchy.json").unlink()
-    with pytest.raises(ValueError, match=r"leaf_only needs bbox_labels_600_hierarchy\.json"):
+    with pytest.raises(ValueError, match=facts("leaf_only", "bbox_labels_600_hierarchy.json")):
         read(root)
 
 
@@ -69,7 +70,7 @@ def test_the_cap_of_objects_counts_samples_of_one_object(tmp_path):
     )
     chosen = {single_object(read(root, **merged, cap_objects=1, seed=s)).ids for s in range(9)}
     assert len(chosen) > 1
-    with pytest.raises(ValueError, match="cap_objects must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=facts("cap_objects", "0")):
         read(root, cap_objects=0)
 
 

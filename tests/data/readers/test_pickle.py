@@ -10,6 +10,7 @@ import pytest
 from calibrant.data import read, recognise
 from calibrant.data.readers._pickle import read_pickle
 from calibrant.data.readers.cifar import CIFAR10, cifar10
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import LABELS, PIXELS, batch
 
 
@@ -91,7 +92,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(tmp_path, protocol):
     mark = tmp_path / "ran"
     path = tmp_path / "test_batch"
     path.write_bytes(pickle.dumps({"data": Hostile(f"touch {mark}")}, protocol=protocol))
-    with pytest.raises(ValueError, match=r"test_batch: the pickle names \w+\.system, .* it was not run"):
+    with pytest.raises(ValueError, match=facts("test_batch")):
         cifar10(tmp_path, "test")
     assert not mark.exists()
 
@@ -106,7 +107,7 @@ TEXT = b"X" + struct.pack("<I", 5000) + b"a" * 5000
         (b"\x80\x02cnumpy\ndtype\n)\x81.", "opcode NEWOBJ"),
         (b"Pid\n.", "opcode PERSID"),
         (b"\x80\x02cnumpy.core.multiarray\nscalar\n.", r"names numpy\.core\.multiarray\.scalar"),
-        (b"\x80\x02cnumpy\ndtype\nU\x01OK\x00K\x01\x87R.", "array of type 'O'"),
+        (b"\x80\x02cnumpy\ndtype\nU\x01OK\x00K\x01\x87R.", facts("'O'")),
         (b"\x80\x02cnumpy\nndarray\nK\x01\x85R.", r"calls numpy\.ndarray"),
         (b"\x80\x02]q\x00(c_codecs\nencode\nq\x01" + TEXT + b"q\x02U\x06latin1q\x030" + b"e.", "opcode POP"),
         (
@@ -117,7 +118,7 @@ TEXT = b"X" + struct.pack("<I", 5000) + b"a" * 5000
             + b"e.",
             "more bytes than the file has",
         ),
-        (FORMS["python 2"].replace(b"M\x00\x0c", b"M\xff\xff"), "9216 bytes for an array of shape"),
+        (FORMS["python 2"].replace(b"M\x00\x0c", b"M\xff\xff"), facts("9216")),
         (FORMS["protocol 4"][:-4000], "truncated or broken"),
         (b"", "truncated or broken"),
         (b"\x80\x02]q\x01.", "should hold a dictionary, and holds list"),

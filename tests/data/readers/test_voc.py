@@ -12,6 +12,7 @@ from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
 from calibrant.data.readers.voc import voc_segmentation
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write, xml
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import MODES, NO_ANNOTATION, OUT, corners, mask, picture, where
 
 # fmt: off
@@ -43,7 +44,7 @@ def test_voc(tmp_path, mode):
     assert "'sofa' in Annotations/e.xml" in str(data.report)
     assert {data[i].input.mode for i in range(4)} == {"RGB"}
     assert read(root, "val", on_error=mode).labels.tolist() == [1]
-    with pytest.raises(ValueError, match="split 'bed_train' was asked for, and voc has train, val"):
+    with pytest.raises(ValueError, match=facts("bed_train")):
         read(root, "bed_train")
 
 
@@ -60,7 +61,7 @@ def test_voc_classes_and_rename(tmp_path):
     data = read(root, "train", rename={"trash can": "", "trashcan": ""}, on_error="skip")
     assert data.ids == tuple(f"JPEGImages/{stem}.jpg" for stem in "cad")
     assert skipped(data.report) == {"image without an object of the classes asked for": 1}
-    with pytest.raises(ValueError, match="'trahs can' was to be renamed"):
+    with pytest.raises(ValueError, match=facts("trahs can")):
         read(root, "train", rename={"trahs can": "trashcan"})
     with pytest.raises(ValueError, match="the option classes must be a list of texts, got"):
         read(root, "train", classes="bed")
@@ -172,7 +173,7 @@ def test_voc_images_without_an_annotation(tmp_path):
     write(root / "ImageSets/Main/val.txt", "e\nv.jpg\n")
     # In no list: reported in every split. In a list: that split's business alone.
     assert where(read(root, "train").report.skipped) == {NO_ANNOTATION: ("JPEGImages/sub/w.jpg", "JPEGImages/u.jpg")}
-    with pytest.raises(ValueError, match=r"^ImageSets/Main/val\.txt, 'v\.jpg': listed image without an annotation\.?$"):
+    with pytest.raises(ValueError, match=facts("ImageSets/Main/val.txt", "v.jpg")):
         read(root, "val")
     assert where(read(root, "val", on_error="skip").report.skipped) == {
         "listed image without an annotation": ("ImageSets/Main/val.txt, 'v.jpg'",),
@@ -205,7 +206,7 @@ def test_annotations_in_folders(tmp_path):
     assert OTHER_IMAGE not in odd(data.report)
     assert data.boxes.corners.tolist() == [[1, 1, 2, 2], [1, 1, 3, 3]]
     (root / "JPEGImages/sub/a.jpg").unlink()
-    with pytest.raises(ValueError, match=r"^Annotations/sub/a\.xml: image that is listed twice .* of its own"):
+    with pytest.raises(ValueError, match=facts("Annotations/sub/a.xml")):
         read(root, "val")
     for path in (root / "Annotations").glob("*.xml"):
         path.rename(root / "Annotations/sub" / path.name)
@@ -316,7 +317,7 @@ def test_files_that_are_no_masks_are_said_in_a_sentence(root):
     (root / "SBD/cls/d.mat").write_bytes(b"MATLAB 5.0 MAT-file, cut")
     savemat(root / "SBD/cls/e.mat", {"GTcls": {"Segmentation": np.zeros((2, 3))}})
     data = read(root, "train_aug", layout="voc-segmentation")
-    with pytest.raises(ValueError, match=r"d\.mat: not a mask of SBD"):
+    with pytest.raises(ValueError, match=facts("SBD")):
         data.masks[2]
-    with pytest.raises(ValueError, match=r"e\.mat: GTcls\.Segmentation must be an array of 8-bit labels"):
+    with pytest.raises(ValueError, match=facts("GTcls", "8")):
         data.masks[3]
