@@ -9,6 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant._validation import find_closest, listing
+from calibrant.predictions.columns import check_options, match_columns
 from tests.helpers.predictions import CLASSES, SOON, Q, refusal, refusal_of, refused, write_table
 
 
@@ -144,3 +145,41 @@ def test_mappings_that_cannot_be(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             Predictions.open(tmp_path / "a.npz", columns=bad)
+
+
+class Name(str):
+    """The name of a column that counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ("logits_{}", None),
+        ("probabilities.c{}", None),
+        ("prob_{}", None),
+        ("group.{}", None),
+        ("x{}", None),
+        ("x{}", {"logits": "x*"}),
+        ("x{}", {"logits": "z*"}),
+        ("labels_{}", None),
+    ],
+)
+def test_matching_takes_time_linear_in_the_number_of_columns(names, columns):
+    counts = []
+    for number in (300, 1200):
+        Name.compared = 0
+        header = [Name("label"), Name("logits_file"), *(Name(names.format(j)) for j in range(number))]
+        try:
+            match_columns(header, check_options(columns, None, {}, unlabelled=False), "x.csv", table=True)
+        except ValueError as error:
+            assert len(str(error)) < 2000
+        counts.append(Name.compared)
+    assert counts[1] < 6 * counts[0] + 100

@@ -60,7 +60,8 @@ def take_own_columns(
     ``requested`` are the class names that the caller gives, if any, as for the functions that follow.
     """
     columns = per_class(names, word, mark)
-    unnumbered = [column for column in names if column.startswith(word + mark) and column not in columns]
+    present = set(columns)
+    unnumbered = [column for column in names if column.startswith(word + mark) and column not in present]
     if len(columns) == 1 and unnumbered:
         raise ValueError(
             f"{path}: holds {shorten(columns[0])} and {listing(unnumbered, 3)}, expected one column per class: "

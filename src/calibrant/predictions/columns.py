@@ -48,6 +48,7 @@ from calibrant.predictions.schema import (
 from calibrant.predictions.values import SINGLE_LABEL
 
 MOST_GROUPS = 1000
+MOST_COLUMNS = 200_000
 #: Prefixes of numbered columns, one per class, besides our own names.
 NUMBERED = ("prob", "proba", "probability")
 FACTS = ("class_names", "kind", "ignore_index", "split")
@@ -178,6 +179,9 @@ def match_columns(
 
     ``data`` is what the file holds, where its name already says so.
     """
+    if len(names) > MOST_COLUMNS:
+        advice = "; save the classes as one list per row, or as an array (.npz)" if table else ""
+        raise ValueError(f"{path}: a file may have at most {MOST_COLUMNS:,} columns, got {len(names):,}{advice}")
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise ValueError(f"{path}: column names must differ, got {shorten(name)!r} {count} times")

@@ -57,7 +57,7 @@ SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anyt
 NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
 NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
 WHOLE_FLOAT = r"^-?[0-9]{1,15}\.0*$"
-EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
+EXPECTED = {pa.int64(): "a whole number", pa.float64(): "a number"}
 _is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
 _is_whole_float = re.compile(WHOLE_FLOAT).match
 _is_decimal_comma = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE).fullmatch
@@ -107,7 +107,7 @@ class CsvReader(Reader):
             types = {}
             for name in names:
                 for column in self.columns.sources(name):
-                    types[column] = self.types.get(name) or (pa.bool_() if name == "correct" else pa.float64())
+                    types[column] = self.types.get(name) or (pa.string() if name == "correct" else pa.float64())
             row = 0
             for batch in self._batches(types):
                 if batch.num_rows:
@@ -193,8 +193,6 @@ class CsvReader(Reader):
         return error
 
     def _fits(self, text: str, kind: Any) -> bool:
-        if kind == pa.bool_():
-            return text.lower() in ("0", "1", "true", "false")
         if kind == pa.int64():
             return is_whole(text) is not None
         return kind == pa.string() or _is_number(text.replace(self.dialect.decimal_point, ".")) is not None

@@ -27,10 +27,19 @@ from calibrant.predictions.files import DataFile, check_expansion, file_errors, 
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store
+from calibrant.predictions.values import VERDICTS, verdict_of
 
 LONGEST_LINE = 1 << 24  # bytes
 PIECE = 1 << 16  # numbers that are converted at once
-WORDS = {"number": "a number", "list": "a list of numbers", "whole": "a whole number", "text": "text"}
+#: What a column of a kind holds, in words and as a type of Arrow.
+KINDS = {
+    "number": ("a number", pa.float64()),
+    "list": ("a list of numbers", pa.list_(pa.float64())),
+    "whole": ("a whole number", pa.int64()),
+    "text": ("text", pa.string()),
+    "truth": ("true or false", pa.bool_()),
+    "verdict": (VERDICTS, pa.bool_()),
+}
 
 
 class JsonLine(NamedTuple):
@@ -44,8 +53,7 @@ class JsonlReader(TableReader):
     """A file of JSON lines of which the first has been read."""
 
     def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, kinds: dict[str, str]):
-        types = {"number": pa.float64(), "list": pa.list_(pa.float64()), "whole": pa.int64(), "text": pa.string()}
-        self.types = {column: types[kind] for column, kind in kinds.items()}
+        self.types = {column: KINDS[kind][1] for column, kind in kinds.items()}
         super().__init__(file.path, columns, schema, None, pa.schema(self.types.items()))
         self.file, self.kinds = file, kinds
 
@@ -72,24 +80,26 @@ class JsonlReader(TableReader):
         """A field as its column has it, or an error that names the line."""
         if line.fields.get(column) is None:
             raise ValueError(f"{self.path}: column {shorten(column)!r} has no value in line {line.number}")
-        value, kind = _plain(line.fields[column]), self.kinds[column]
+        value, kind = line.fields[column], self.kinds[column]
         if kind == "whole" and isinstance(value, float) and value.is_integer():
             value = int(value)
-        fits = {
-            "number": isinstance(value, int | float),
-            "whole": isinstance(value, int) and -(2**63) <= value < 2**63,
-            "text": isinstance(value, str),
-            "list": isinstance(value, list) and set(map(type, value)) <= {int, float},
-        }[kind]
+        match kind:  # true and false are no numbers
+            case "number":
+                fits = type(value) in (int, float)
+            case "whole":
+                fits = type(value) is int and -(2**63) <= value < 2**63
+            case "text":
+                fits = isinstance(value, str)
+            case "list":
+                fits = isinstance(value, list) and set(map(type, value)) <= {int, float}
+            case "truth":
+                fits = isinstance(value, bool)
+            case _:
+                fits = (verdict := verdict_of(value)) is not None
         if not fits:
             actual = f"{shorten(json.dumps(value))} in line {line.number}"
-            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {WORDS[kind]}, got {actual}")
-        return value
-
-
-def _plain(value: Any) -> Any:
-    """True and false as the numbers 1 and 0, like NumPy and CSV."""
-    return int(value) if isinstance(value, bool) else value
+            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {KINDS[kind][0]}, got {actual}")
+        return verdict if kind == "verdict" else value
 
 
 def open_file(path: Path, options: OpenOptions) -> JsonlReader:
@@ -114,14 +124,16 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
 
 def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:
     """What a column holds, by its role and by the first line."""
-    value = _plain(line.fields[column])
+    value = line.fields[column]
     if name == columns.holds:
         return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
-    if name == "objectness" or (name == "correct" and not columns.compared):
+    if name == "objectness":
         return "number"
+    if name == "correct" and not columns.compared:
+        return "verdict"
     if name == "labels" and isinstance(value, list):
         return "list"
-    return "text" if isinstance(value, str) else "whole"
+    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "whole"
 
 
 def _read_lines(file: DataFile) -> Iterator[JsonLine]:

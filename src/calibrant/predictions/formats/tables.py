@@ -21,7 +21,15 @@ from calibrant.predictions.files import Reader, choose_decoders, file_errors, su
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.schema import UNITS, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
-from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value, two_columns
+from calibrant.predictions.values import (
+    SINGLE_LABEL,
+    Location,
+    class_positions,
+    count_row,
+    no_value,
+    two_columns,
+    verdict_of,
+)
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -192,6 +200,10 @@ def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array
     if name == "correct" and reader.columns.compared:
         predicted, labels = (_values(*pair, location) for pair in zip(columns, sources, strict=True))
         return compare(predicted, labels, location)
+    if name == "correct" and is_text(columns[0].type):
+        levels, codes = _encode(columns[0], sources[0], location)
+        verdicts = [verdict_of(level) for level in levels.tolist()]
+        return levels[codes] if None in verdicts else np.array(verdicts, np.bool_)[codes]  # the check names the row
     if name == schema.holds and not reader.columns.is_single:
         numbers = np.empty((batch.num_rows, len(sources)), schema.dtype)
         for j, (column, source) in enumerate(zip(columns, sources, strict=True)):
