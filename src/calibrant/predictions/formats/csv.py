@@ -29,6 +29,7 @@ import pyarrow.csv as pacsv
 
 from calibrant._arrays import WHOLE, Array, is_whole
 from calibrant._files import written_aside
+from calibrant._spreadsheet import quote_formulas
 from calibrant._validation import shorten
 from calibrant.predictions import files
 from calibrant.predictions.column_names import are_unsigned, codes_of_columns
@@ -361,7 +362,7 @@ def _field_error(column: str, kind: Any, text: str, location: str, file: DataFil
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
 
-def save(store: Store, path: Path) -> None:
+def save(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
     """Write the header and the rows, block by block."""
     schema = store.schema
     check_rows(schema, path, "a CSV file")
@@ -381,7 +382,8 @@ def save(store: Store, path: Path) -> None:
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
             arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
-            writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
+            batch = pa.record_batch(arrays, schema=arrow_schema)
+            writer.write_batch(quote_formulas(batch) if spreadsheet_safe else batch)
 
 
 def _data_columns(schema: Schema, path: Path) -> list[str]:
