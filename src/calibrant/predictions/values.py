@@ -307,7 +307,7 @@ def verdict_of(value: object) -> bool | None:
         [True, False, True, False, None]
     """
     if isinstance(value, int | float):
-        return {1: True, 0: False}.get(value)
+        return bool(value) if value in (0, 1) else None
     text = str(value).strip().lower()
     number = number_of(text)
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -45,6 +45,7 @@ from calibrant.predictions.formats.tables import (
     name_labels,
 )
 from calibrant.predictions.labels import LabelDecoder, LabelValues
+from calibrant.predictions.samples import LONGEST_SAMPLE, as_sample, rows_to_peek
 from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
@@ -269,11 +270,30 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
         header, dialect, length = _read_header(handle, path, file.stamp.size)
-    columns = match_columns([name.strip() for name in header], options, str(path), table=True)
+    names = [name.strip() for name in header]
+
+    def peek(wanted: Sequence[str]) -> dict[str, Array]:
+        lines = itertools.islice(_read_lines(file, dialect), rows_to_peek(len(names)))
+        rows = [row for _, row in lines if len(row) == len(names)]
+        fields = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+        return {name: _parse_fields(fields[name], dialect) for name in wanted if name in fields}
+
+    columns = match_columns(names, options, str(path), table=True, peek=peek)
     shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+
+
+def _parse_fields(texts: Sequence[str], dialect: Dialect) -> Array:
+    """The fields of a column as numbers if all that are not empty are some, else as text."""
+    stripped = [text.strip().replace(dialect.decimal_point, ".") for text in texts]
+    if not any(stripped) or not all(_is_number(text) for text in stripped if text):
+        return np.array([text[:LONGEST_SAMPLE] for text in texts])
+    is_int = all(is_whole(text) for text in stripped if text)
+    sample = as_sample([(int(text) if is_int else float(text)) if text else None for text in stripped])
+    assert sample is not None
+    return sample
 
 
 def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
+from calibrant.predictions.samples import as_sample, rows_to_peek
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
@@ -109,7 +111,14 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     line = next(_read_lines(file), None)
     if line is None:
         raise ValueError(f"{path}: no line holds an object")
-    columns = match_columns(list(line.fields), options, str(path), table=True)
+
+    def peek(names: Sequence[str]) -> dict[str, Array]:
+        numbers = sum(len(value) if isinstance(value, list) else 1 for value in line.fields.values())
+        lines = list(itertools.islice(_read_lines(file), rows_to_peek(numbers)))
+        samples = {name: as_sample([line.fields.get(name) for line in lines]) for name in names}
+        return {name: sample for name, sample in samples.items() if sample is not None}
+
+    columns = match_columns(list(line.fields), options, str(path), table=True, peek=peek)
     kinds = {}
     for name in columns.columns:
         for column in columns.sources(name):
