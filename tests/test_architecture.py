@@ -19,6 +19,7 @@ ORDER = [
     "_arrays",
     "_validation",
     "_files",
+    "_spreadsheet",
     "_parquet",
     "_ray",
     "_numba",

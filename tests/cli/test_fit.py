@@ -256,3 +256,23 @@ def test_what_is_no_text(tmp_path):
     path.write_bytes(b"\xff\xfe0,1")
     with pytest.raises(ValueError, match="not text in UTF-8"):
         read_costs(path, NAMES)
+
+
+def test_decisions_for_a_spreadsheet(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    test = write(here, "test.npz", n=50)
+    ids = [f"={j}" for j in range(50)]
+    Predictions.from_logits(test.logits, test.labels, ids=ids, class_names=test.class_names).save("named.npz")
+    for option, quote in (((), ""), (("--spreadsheet-safe",), "'")):
+        assert run(capsys, "apply", "policy.json", "named.npz", "-o", "d.csv", *option)[0] == 0
+        assert pyarrow.csv.read_csv("d.csv")["id"].to_pylist() == [quote + name for name in ids]
+
+
+def test_softmax_values_called_logits_are_said_before_a_policy_is_made_of_them(here, capsys):
+    val = Predictions.open("val.npz")
+    softmax = np.exp(val.logits) / np.exp(val.logits).sum(1, keepdims=True)
+    np.savez("softmax.npz", logits=softmax, labels=val.labels)
+    code, _, err = run(capsys, "fit", "softmax.npz", "--target-risk", 0.2, "-o", "odd.json")
+    assert code == 0
+    assert "softmax" in err
+    assert "softmax" not in run(capsys, "fit", "softmax.npz", "--target-risk", 0.2, "-o", "odd.json", "--quiet")[2]

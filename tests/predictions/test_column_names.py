@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.column_names import column_options, propose
 from calibrant.predictions.schema import customary, one_column_kind
 from tests.helpers.predictions import refusal_of
 
@@ -46,7 +45,7 @@ def test_names_that_may_mean_several_things_are_not_guessed(tmp_path, name):
     path = write(tmp_path / "a.csv", f"y_true,{name}", ["1,0.75", "0,0.5"])
     text = refusal_of(Predictions.open, path)
     assert f"--column labels=y_true --column probabilities={name} (in Python" in text
-    assert "or logits= if they are logits" in text
+    assert f"--column correct=y_true --column confidence={name} (in Python" in text
 
 
 def test_numbered_columns_of_probabilities(tmp_path):
@@ -56,14 +55,18 @@ def test_numbered_columns_of_probabilities(tmp_path):
 
 def test_a_label_beside_the_truth_may_be_a_prediction(tmp_path):
     path = write(tmp_path / "a.csv", "label,true_label,logits_0,logits_1", ["1,0,0,1", "0,0,1,0"])
-    assert "holds label and true_label: choose with --column labels=true_label" in refusal_of(Predictions.open, path)
+    text = refusal_of(Predictions.open, path)
+    assert "holds label and true_label" in text
+    assert "--column labels=label" in text
+    assert "--column labels=true_label" in text
     assert Predictions.open(path, columns={"labels": "true_label"}).labels.tolist() == [0, 0]
 
 
 def test_a_probability_beside_a_prediction_may_be_of_it(tmp_path):
     path = write(tmp_path / "a.csv", "y_true,y_pred,y_prob", ["1,1,0.75", "0,1,0.6", "0,0,0.9"])
     text = refusal_of(Predictions.open, path)
-    assert "--column probabilities=y_prob or --column confidence=y_prob" in text
+    assert "--column confidence=y_prob" in text
+    assert "--column probabilities=y_prob" in text
     predictions = Predictions.open(path, columns={"confidence": "y_prob"})
     assert predictions.correct.tolist() == [True, False, True]
 
@@ -74,35 +77,6 @@ def test_a_proposal_can_be_pasted(tmp_path):
     words = shlex.split(re.search(r"probably (.*) \(in Python", text)[1])
     columns = dict(word.split("=", 1) for word in words if word != "--column")
     assert Predictions.open(path, columns=columns).labels.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("names", "proposal"),
-    [
-        (["label", "score", "true_label"], {"labels": "true_label", "predicted": "label", "confidence": "score"}),
-        (["id", "truth", "cat", "dog"], {"labels": "truth", "probabilities": ("cat", "dog")}),
-        (["y", "z_1", "z_2", "z_3"], {"labels": "y", "probabilities": "z_*"}),
-        (["labels", "log_probs"], {"labels": "labels", "logits": "log_probs"}),
-        (["label", "prediction"], {"labels": "label", "probabilities": "prediction"}),
-        (["label", "prob", "proba"], {"labels": "label", "probabilities": "prob"}),
-        (["Unnamed: 0", "text"], {}),
-    ],
-)
-def test_proposals(names, proposal):
-    assert propose(names, table=True) == proposal
-
-
-def test_options_are_those_of_both_ways():
-    assert (
-        column_options({"labels": "P(yes)"}) == """--column 'labels=P(yes)' (in Python columns={"labels": "P(yes)"})"""
-    )
-
-
-def test_names_that_no_one_would_type_are_not_repeated():
-    assert (
-        column_options({"labels": "y", "logits": ["a" * 300, "b" * 300]}) == "--column labels=NAME --column logits=NAME"
-    )
-    assert column_options({"labels": "two\nlines"}) == "--column labels=NAME"
 
 
 def test_files_without_names(tmp_path):

@@ -1,5 +1,6 @@
 """Columns are found by name, chosen, and missed with advice; a mapping that contradicts itself is refused."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant._validation import find_closest, listing
+from calibrant.predictions.columns import check_options, match_columns
 from tests.helpers.predictions import CLASSES, SOON, Q, refusal, refusal_of, refused, write_table
 
 
@@ -62,7 +64,7 @@ def test_missing_names_are_met_with_the_nearest(tmp_path):
     )
     path = write_table(tmp_path / "b.csv", "logits_0,logits_1,logits_2,y", [0, 1, 2, 0])
     text = refusal_of(Predictions.open, path)
-    assert text.endswith('for example --column labels=y (in Python columns={"labels": "y"})')
+    assert text.endswith('--column labels=y (in Python columns={"labels": "y"})')
     assert "got 'labls'; did you mean 'labels'?" in refusal_of(Predictions.open, path, columns={"labls": "y"})
     assert "labels once, got labels and label" in refusal_of(
         Predictions.open, path, columns={"labels": "y", "label": "y"}
@@ -98,11 +100,11 @@ def test_very_many_names_take_no_time(tmp_path):
 
 
 def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
-    z, y = np.eye(3), np.arange(3)
+    z, y = np.eye(3) - 0.5, np.arange(3)
     np.savez(tmp_path / "a.npz", scores=z, truth=y)
     refused(
         tmp_path / "a.npz",
-        r"no logits, .*; it holds scores, truth: .* --column labels=truth --column probabilities=scores \(in Python",
+        r"no logits, .*; it holds scores, truth: .* --column labels=truth --column logits=scores \(in Python",
     )
     assert Predictions.open(tmp_path / "a.npz", columns={"logits": "scores"}).labels.tolist() == [0, 1, 2]
     refused(
@@ -119,7 +121,7 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     np.savez(tmp_path / "b.npz", logits=z, probabilities=z, labels=y)
     refused(
         tmp_path / "b.npz",
-        r'holds logits and probabilities: .* --column logits=logits \(in Python columns=\{"logits": "logits"\}\)$',
+        r"holds logits and probabilities: .* --column logits=logits .* --column probabilities=probabilities ",
     )
     assert Predictions.open(tmp_path / "b.npz", columns={"probabilities": "probabilities"}).holds == "probabilities"
     (tmp_path / "a.csv").write_text("logits_0,logits_1,logits.a,logits.b,labels\n1,2,1,2,0\n")
@@ -130,10 +132,10 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     )
     (tmp_path / "d.csv").write_text("confidence,correct,correct\n0.5,1,1\n")
     refused(tmp_path / "d.csv", r"column names must differ, got 'correct' 2 times$")
-    (tmp_path / "e.csv").write_text("label,score\nyes,0.5\n")
-    refused(tmp_path / "e.csv", r"say which is which, probably --column probabilities=score .* --positive NAME says")
+    (tmp_path / "e.csv").write_text("label,score\nyes,0.75\nno,0.25\n")
+    refused(tmp_path / "e.csv", r"say which is which, probably --column probabilities=score --positive yes ")
     (tmp_path / "e.csv").write_text("label,predicted,probability\nyes,no,0.5\n")
-    refused(tmp_path / "e.csv", r"'probability' may be of the positive class or of the predicted one: say which")
+    refused(tmp_path / "e.csv", r"'probability' may be of the positive class or of the predicted one; .*: say which")
 
 
 def test_mappings_that_cannot_be(tmp_path):
@@ -144,3 +146,39 @@ def test_mappings_that_cannot_be(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             Predictions.open(tmp_path / "a.npz", columns=bad)
+
+
+class Name(str):
+    """The name of a column that counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ("logits_{}", None),
+        ("probabilities.c{}", None),
+        ("prob_{}", None),
+        ("group.{}", None),
+        ("x{}", None),
+        ("x{}", {"logits": "x*"}),
+        ("x{}", {"logits": "z*"}),
+        ("labels_{}", None),
+    ],
+)
+def test_matching_takes_time_linear_in_the_number_of_columns(names, columns):
+    counts = []
+    for number in (300, 1200):
+        Name.compared = 0
+        header = [Name("label"), Name("logits_file"), *(Name(names.format(j)) for j in range(number))]
+        with contextlib.suppress(ValueError):
+            match_columns(header, check_options(columns, None, {}, unlabelled=False), "x.csv", table=True)
+        counts.append(Name.compared)
+    assert counts[1] < 6 * counts[0] + 100

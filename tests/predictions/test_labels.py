@@ -331,7 +331,7 @@ def test_predicted_and_labels_stand_for_correct(tmp_path):
     np.savez(tmp_path / "m.npz", confidence=sure, labels=[0, 1, 2])
     text = refusal_of(Predictions.open, tmp_path / "m.npz")
     assert "nothing that says whether it was right: correct, or predicted beside labels" in text
-    assert text.endswith('--column correct=NAME (in Python columns={"correct": "NAME"})')
+    assert text.endswith("--column correct=NAME")
 
 
 def test_text_labels_of_a_list_column_take_class_names(tmp_path):

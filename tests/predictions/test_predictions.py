@@ -88,8 +88,8 @@ def test_samples_are_those_of_numpy():
 def test_batches_cover_everything_once_and_are_of_bounded_size():
     p = Predictions.from_logits(IMAGES, PIXELS, kind="segmentation", ids=["x", "y"])
     assert [b.ids.tolist() for b in p.batches(1)] == [["x"], ["y"]]
-    wide = np.zeros((9, 1 << 20), np.float16)
-    assert [len(b) for b in Predictions.from_logits(wide, np.zeros(9, int)).batches()] == [4, 4, 1]
+    wide = np.zeros((9, 1 << 19), np.float16)
+    assert [len(b) for b in Predictions.from_logits(wide, np.zeros(9, int)).batches()] == [8, 1]
     assert [len(b) for b in Predictions.from_confidence(np.zeros(5), np.zeros(5)).batches()] == [5]
     with pytest.raises(ValueError, match="batch size must be at least 1, got 0"):
         p.batches(0)

@@ -16,6 +16,13 @@ def test_logits_that_look_like_probabilities_are_remarked_upon_and_used_as_they_
         assert (len(opened.remarks), opened.holds) == (1, "logits")
         assert "name them probabilities" in opened.remarks[0]
         assert all(batch.remarks == opened.remarks for batch in opened.batches(3))
+    assert "softmax" in Predictions.from_logits(Q, [0, 1, 2, 0]).remarks[0]
+    (logarithms,) = Predictions.from_logits(np.log([0.5, 0.25, 0.75]), [0, 1, 1]).remarks
+    assert "exp()" in logarithms
+    (decisions,) = Predictions.from_probabilities(np.eye(3)[np.arange(30) % 3], np.zeros(30, int)).remarks
+    assert "predicted classes" in decisions
+    assert Predictions.from_probabilities([0.0, 1.0] * 3, [0, 1] * 3).remarks == ()
+    assert Predictions.from_logits(np.array([-0.5, 0.25]), [0, 1]).remarks == ()
     assert Predictions.from_logits(np.log(Q + 0.1), [0, 1, 2, 0]).remarks == ()
     assert Predictions.from_logits(Q[:, ::-1] * [1, 0.5, 1], [0, 1, 2, 0]).remarks == ()
     assert Predictions.from_probabilities(Q, [0, 1, 2, 0]).remarks == ()

@@ -1,8 +1,11 @@
 """What is accepted, and what errors about values say; decimal places against text that was printed with so many."""
 
+import json
 import tracemalloc
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
@@ -118,8 +121,11 @@ REFUSED = {
         r"confidence must lie in 0..1, got 1.0.* row 1 .counted from 0.$",
     ),
     "nan confidence": (lambda: confidence([0.5, np.nan], [1, 1]), "got nan in row 1 .counted from 0.$"),
-    "correct 2": (lambda: confidence([0.5, 0.5], [1, 2]), "true or false, or 0 or 1, got 2 in row 1 .counted from 0.$"),
-    "correct text": (lambda: confidence([0.5, 0.5], ["1", "0"]), "correct must be true or false"),
+    "correct 2": (lambda: confidence([0.5, 0.5], [1, 2]), "must be .*, got 2 in row 1 .counted from 0.$"),
+    "correct text": (
+        lambda: confidence([0.5, 0.5], ["1", "right"]),
+        "correct must be true or false.* got .right. in row 1",
+    ),
     "confidence shape": (lambda: confidence(P, Y > 0), r"confidence must be floating point \[N\]"),
     "masked": (lambda: logits(np.ma.masked_greater(Z, 4), Y), "masked array with masked values$"),
 }
@@ -275,3 +281,29 @@ def test_parts_add_up():
 def test_logarithms_begin_at_the_floor():
     z = log_probabilities(np.array([[0.0, 0.5, 1.0]], np.float32), 1e-4)
     np.testing.assert_allclose(z, [[np.log(1e-4), np.log(0.5), 0.0]])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize(
+    "verdicts", [["1.0", "0.0", "1"], ["Yes", "no", "YES"], ["true", "False", "TRUE"], [1.0, 0.0, 1.0], [1, 0, 1]]
+)
+def test_whether_a_prediction_was_correct_in_words_and_numbers(verdicts, suffix, tmp_path):
+    path = tmp_path / f"x{suffix}"
+    confidence = [0.5, 0.25, 1.0]
+    if suffix == ".csv":
+        rows = zip(confidence, verdicts, strict=True)
+        path.write_text("confidence,correct\n" + "".join(f"{number},{verdict}\n" for number, verdict in rows))
+    elif suffix == ".jsonl":
+        rows = zip(confidence, verdicts, strict=True)
+        path.write_text("".join(json.dumps({"confidence": c, "correct": v}) + "\n" for c, v in rows))
+    elif suffix == ".parquet":
+        pq.write_table(pa.table({"confidence": confidence, "correct": verdicts}), path)
+    else:
+        np.savez(path, confidence=confidence, correct=verdicts)
+    assert Predictions.open(path).correct.tolist() == [True, False, True]
+    assert Predictions.from_confidence(confidence, verdicts).correct.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("odd", "expected"), [("maybe", "got 'maybe' in row 1"), (" ", "no value in row 1")])
+def test_words_that_are_no_verdict(odd, expected):
+    assert expected in refusal_of(Predictions.from_confidence, [0.5, 0.5], ["yes", odd])

@@ -19,6 +19,7 @@ from calibrant.cli.options import (
     Positive,
     Quiet,
     Segmentation,
+    SpreadsheetSafe,
     check_fail_on,
     open_for_policy,
     parse_opening,
@@ -51,6 +52,7 @@ def apply_command(
     positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
+    spreadsheet_safe: SpreadsheetSafe = False,
     fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -78,7 +80,7 @@ def apply_command(
     if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
         raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
     with show_progress(quiet) as progress:
-        outcome = apply_policy(fitted, predictions, path, progress=progress)
+        outcome = apply_policy(fitted, predictions, path, spreadsheet_safe=spreadsheet_safe, progress=progress)
     if as_json:
         print_json(versioned("apply", outcome.to_dict()))
     elif not quiet:

@@ -104,6 +104,8 @@ def fit_command(
     check_kind(output, "a policy", ".json")
     opening = parse_opening(column, class_names, positive, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
+    for text in predictions.remarks:
+        remark(text, quiet)
     with show_progress(quiet) as progress:
         policy = Policy.fit(
             predictions,

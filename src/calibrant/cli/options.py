@@ -47,6 +47,14 @@ Positive = Annotated[
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
 IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255; else the file's, or -100.")]
 
+SpreadsheetSafe = Annotated[
+    bool,
+    typer.Option(
+        "--spreadsheet-safe",
+        help="In .csv, put a ' before text that a spreadsheet would take for a formula (=, +, -, @).",
+    ),
+]
+
 #: Which reading of logit normalisation is tried.
 Centre = Annotated[
     bool | None,

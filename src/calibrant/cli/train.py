@@ -21,6 +21,7 @@ from calibrant.cli.options import (
     Json,
     Quiet,
     RecipeFile,
+    SpreadsheetSafe,
     TrustCode,
     invocation,
     trusts_models,
@@ -115,6 +116,7 @@ def predict_command(
     whole_maps: Annotated[
         bool, typer.Option("--whole-maps", help="For masks: keep every pixel, even if the recipe keeps some per image.")
     ] = False,
+    spreadsheet_safe: SpreadsheetSafe = False,
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -136,7 +138,7 @@ def predict_command(
             predictions = predict_run(runs[0], progress=progress, **options)
         else:
             predictions = predict_mean(runs, dropout_passes=dropout_passes, seed=seed, progress=progress, **options)
-    predictions.save(output)
+    predictions.save(output, spreadsheet_safe=spreadsheet_safe)
     if as_json:
         print_json(versioned("predict", {"samples": len(predictions), "file": str(output)}))
     remark(f"{len(predictions)} samples in {output}", quiet)

@@ -5,6 +5,7 @@
 `stores`           columns in memory, and columns that are read from files
 `files`            the files that a path means, and how they are opened; `formats` has one module per format
 `columns`          which columns of a file are used; `column_names` has what their names mean
+`column_errors`    errors about columns; `proposals` has what they probably mean, `samples` what their values look like
 `labels`           which class a label means
 `schema`           facts that are known before any value is read
 `values`           checks of the values, and the number of decimal places of probabilities

@@ -6,7 +6,6 @@ import fnmatch
 import functools
 import glob
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,14 +14,9 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import did_you_mean, listing, shorten
-from calibrant.predictions.column_names import (
-    ColumnErrors,
-    column_options,
-    per_class,
-    take_listed_columns,
-    take_matching_columns,
-    take_own_columns,
-)
+from calibrant.predictions.column_errors import ColumnErrors, column_options
+from calibrant.predictions.column_names import per_class, take_listed_columns, take_matching_columns, take_own_columns
+from calibrant.predictions.samples import Peek
 from calibrant.predictions.schema import (
     ACTUAL,
     DATA,
@@ -48,6 +42,7 @@ from calibrant.predictions.schema import (
 from calibrant.predictions.values import SINGLE_LABEL
 
 MOST_GROUPS = 1000
+MOST_COLUMNS = 200_000
 #: Prefixes of numbered columns, one per class, besides our own names.
 NUMBERED = ("prob", "proba", "probability")
 FACTS = ("class_names", "kind", "ignore_index", "split")
@@ -172,16 +167,25 @@ def check_options(
 
 
 def match_columns(
-    names: Sequence[str], options: OpenOptions, path: str, *, table: bool, data: str | None = None
+    names: Sequence[str],
+    options: OpenOptions,
+    path: str,
+    *,
+    table: bool,
+    data: str | None = None,
+    peek: Peek | None = None,
 ) -> ColumnMap:
     """Find our columns among the ``names`` of a file; in a ``table`` the data may be one column per class.
 
-    ``data`` is what the file holds, where its name already says so.
+    ``data`` is what the file holds, where its name already says so; ``peek`` gives the first rows, for errors.
     """
+    if len(names) > MOST_COLUMNS:
+        advice = "; save the classes as one list per row, or as an array (.npz)" if table else ""
+        raise ValueError(f"{path}: a file may have at most {MOST_COLUMNS:,} columns, got {len(names):,}{advice}")
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise ValueError(f"{path}: column names must differ, got {shorten(name)!r} {count} times")
-    return _Matcher(names, options, path, table).match(data)
+    return _Matcher(names, options, path, table, peek).match(data)
 
 
 class _Matcher(ColumnErrors):
@@ -214,7 +218,7 @@ class _Matcher(ColumnErrors):
                 label_columns = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
                 if len(label_columns) > 1:
                     raise ValueError(f"{self.path}: holds {listing(label_columns, 3)} as labels, but {SINGLE_LABEL}")
-                raise self.lacking("no labels", name, ("y", "true", "class", "actual"))
+                raise self.lacking("no labels", name, {holds: sources})
         columns |= self._groups()
         if not isinstance(sources, str):
             data_columns = set(sources)
@@ -254,10 +258,14 @@ class _Matcher(ColumnErrors):
                 return correct
         predicted = self._single(PREDICTED, (PREDICTED,))
         if predicted is None:
-            raise self.no_outcome()
+            reason = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
+            confidence = self.options.columns.get("confidence", "confidence")
+            raise self.lacking(reason, "correct", {"confidence": confidence})
         labels = self._single("labels", SINGLE["labels"])
         if labels is None:
-            raise self.lacking("predicted, but no labels to compare with", "labels")
+            confidence = self.options.columns.get("confidence", "confidence")
+            known = {"confidence": confidence, PREDICTED: predicted}
+            raise self.lacking("predicted, but no labels to compare with", "labels", known)
         return predicted, labels
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
@@ -272,10 +280,8 @@ class _Matcher(ColumnErrors):
             # A column "label" may be the predicted one, if another column states the truth.
             aliases = list(dict.fromkeys([*aliases, *(n for n in customary(name, self.names) if n not in mapped)]))
         if len(aliases) > 1:
-            raise ValueError(
-                f"{self.path}: holds {' and '.join(map(shorten, aliases[:3]))}: choose with "
-                f"{column_options({name: aliases[-1]})}"
-            )
+            choices = " or ".join(column_options({name: alias}) for alias in aliases[:3])
+            raise ValueError(f"{self.path}: holds {' and '.join(map(shorten, aliases[:3]))}: choose with {choices}")
         return aliases[0] if aliases else None
 
     def _data(self, data: str | None) -> tuple[str, Columns, Naming]:
@@ -295,8 +301,8 @@ class _Matcher(ColumnErrors):
         if not forms:
             raise self.no_data(requested)
         if len(forms) > 1:
-            (name, form), (_, other_form) = forms[:2]
-            raise ValueError(f"{self.path}: holds {form} and {other_form}: choose with {column_options({name: form})}")
+            choices = " or ".join(column_options({name: form}) for name, form in forms[:2])
+            raise ValueError(f"{self.path}: holds {forms[0][1]} and {forms[1][1]}: choose with {choices}")
         name, form = forms[0]
         if not form.endswith("*"):
             return name, form, Naming()
@@ -308,13 +314,7 @@ class _Matcher(ColumnErrors):
         if len(columns) != 1:
             return None
         if customary(PREDICTED, self.names) or PREDICTED in self.options.columns:
-            # It may be the probability of what was predicted, or of the positive class.
-            (column,) = columns
-            options = (
-                f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence")
-            )
-            reason = f"{shorten(column)!r} may be of the positive class or of the predicted one"
-            raise ValueError(f"{self.path}: {reason}: say which, {' or '.join(options)}")
+            raise self.one_of_two(columns[0])  # of what was predicted, or of the positive class
         return columns[0]
 
     def _mapped(self, name: str, pattern: Columns) -> tuple[Columns, Naming]:

@@ -267,16 +267,25 @@ class Predictions:
         facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split, "positive": positive}
         return cls._of(from_frame(frame, check_options(columns, groups, facts, unlabelled=unlabelled)))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, spreadsheet_safe: bool = False) -> None:
         """Write a file in the format of its suffix, under a temporary name and then renamed; see `open` for formats.
 
         Opened files are converted batch by batch. ``.csv`` keeps float64, but neither ignore_index nor split; class
         names become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
         of checksums that hold the set together.
+
+        Args:
+            path: the file to write.
+            spreadsheet_safe: in ``.csv``, put a ' before text that a spreadsheet would take for a formula; it stays
+                there when the file is read again.
         """
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
-        format_of(Path(path)).save(self._store, Path(path))
+        kind = format_of(Path(path))
+        if spreadsheet_safe and kind.__name__.endswith(".csv"):
+            kind.save(self._store, Path(path), spreadsheet_safe=True)
+        else:
+            kind.save(self._store, Path(path))
 
     def load(self) -> Predictions:
         """The same predictions with all arrays in memory; to read a file, use `open`."""

@@ -53,6 +53,7 @@ UNITS = {
 IGNORED = -100
 SPLITS = ("train", "val", "test")
 LONGEST_NAME = 1000
+MOST_CLASSES = 1 << 19  # twice the largest vocabularies of language models
 #: Pairs whose second member is positive by convention.
 CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
@@ -154,6 +155,8 @@ def check_schema(
             f"got {dtype} {list(shape)}{hint}"
         )
     sample = tuple(int(n) for n in (shape[:0:-1] if turned else shape[1:]))
+    if sample and sample[0] > MOST_CLASSES:
+        raise ValueError(f"{prefix}{holds} must be of at most {MOST_CLASSES:,} classes, got {sample[0]:,}")
     if class_names is not None:
         class_names = check_class_names(class_names, prefix)
         if len(class_names) != sample[0]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from calibrant.predictions.files import Reader
 
 BATCH = 1 << 22  # numbers per batch where no size is given
+LEAST_DECISIONS = 30  # samples from which on it is odd that all probabilities are 0 or 1
 GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
@@ -333,18 +334,33 @@ def _group_columns(groups: Any) -> dict[str, Any]:
 
 def find_remarks(store: Store) -> tuple[str, ...]:
     """What is odd about valid values, one sentence each."""
-    holds = store.schema.holds
-    if holds != "logits":
-        return ()
-    is_summing = is_single = True
+    holds, positive = store.schema.holds, store.schema.positive
+    # What all values are so far; each is dropped at the first block in which it is not so.
+    odd = {"logits": {"softmax", "column", "logarithms"}, "probabilities": {"decisions"}}.get(holds, set())
     for block in store.blocks(store.schema.rows(BLOCK), [holds]):
         values = block[holds]
-        if values.min() < 0 or values.max() > 1:
-            return ()
-        tolerance = sum_tolerance(values)
-        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in sum_errors(values))
-        is_single = is_single and store.schema.positive is not None and not values[:, 1 - store.schema.positive].any()
-        if not is_summing and not is_single:
-            return ()
-    description = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
-    return (f"The logits {description}: if they are probabilities, name them probabilities.",)
+        if holds != "logits":
+            if odd and (((values > 0) & (values < 1)).any() or len(store) < LEAST_DECISIONS):
+                odd.discard("decisions")
+            if not odd:
+                break
+            continue
+        is_share = values.min() >= 0 and values.max() <= 1
+        if not is_share or any((errors > sum_tolerance(values)).any() for _, _, errors in sum_errors(values)):
+            odd.discard("softmax")
+        is_column = positive is not None and not values[:, 1 - positive].any()
+        if not is_share or not is_column:
+            odd.discard("column")
+        if not is_column or values.max() > 0 or values.min() == 0:
+            odd.discard("logarithms")
+        if not odd:
+            break
+    sentences = {
+        "softmax": "The logits lie in 0..1 and sum to 1 in every row, as softmax values do: if they are probabilities, "
+        "name them probabilities.",
+        "column": "The logits lie in 0..1 in every row: if they are probabilities, name them probabilities.",
+        "logarithms": "The logits are never above 0, so that one class is never predicted: if they are logarithms of "
+        "probabilities, take exp() of them and name them probabilities or confidence.",
+        "decisions": "All probabilities are 0 or 1: if they are predicted classes, there is no confidence to judge.",
+    }
+    return tuple(sentences[name] for name in sentences if name in odd)[:1]

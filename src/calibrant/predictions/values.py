@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_text, map_levels
 from calibrant._validation import FARTHEST_SUM, did_you_mean, listing, shorten
-from calibrant.predictions.schema import GROUP, IGNORED, Schema
+from calibrant.predictions.schema import GROUP, IGNORED, Schema, number_of
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
 SINGLE_LABEL = (
@@ -31,6 +31,7 @@ GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... 
 FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
 MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
 FIRST = 1 << 12  # numbers whose decimal places are counted first
+VERDICTS = "true or false, yes or no, or 1 or 0"  # what says whether a prediction was correct
 
 
 def count_row(row: int) -> str:
@@ -84,7 +85,7 @@ def check_column(
     """A column as `Predictions` holds it, or a ValueError that names the row; errors call the column ``title``."""
     title = title or name
     shape = (rows, *schema.shape_of(name))
-    if name in ("labels", "ids", "predicted", "actual") or name.startswith(GROUP):
+    if name in ("labels", "ids", "correct", "predicted", "actual") or name.startswith(GROUP):
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
         if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
@@ -298,16 +299,39 @@ def _unnamed(title: str, labels: Array, location: Location) -> ValueError:
     return ValueError(f"{location.prefix}{text}, got {shorten(odd)!r} in {row}{hint}")
 
 
+def verdict_of(value: object) -> bool | None:
+    """Whether a value says that a prediction was correct, as text in any case or as a number; None if it says neither.
+
+    Example:
+        >>> [verdict_of(value) for value in (True, "no", "1.0", 0.0, 0.5)]
+        [True, False, True, False, None]
+    """
+    if isinstance(value, int | float):
+        return bool(value) if value in (0, 1) else None
+    text = str(value).strip().lower()
+    number = number_of(text)
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    return words.get(text if number is None else str(number))
+
+
 def _check_correct(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
-    if array.shape != shape or array.dtype.kind not in "biuf":
-        raise _shape_error(title, "true or false, or 0 or 1,", array, shape, location)
+    if array.shape != shape or array.dtype.kind not in "biufU":
+        raise _shape_error(title, f"{VERDICTS},", array, shape, location)
+    if array.dtype.kind == "U":
+        verdicts = map_levels(array, lambda text: {True: 1, False: 0, None: -1}[verdict_of(text)], np.int8)
+        if (verdicts < 0).any():
+            row = int(np.argmax(verdicts < 0))
+            if not array[row].strip():
+                raise ValueError(location.prefix + no_value(title, location.at(row)))
+            raise value_error(f"{title} must be {VERDICTS}", array, verdicts < 0, location)
+        array = verdicts
     if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
         raise ValueError(f"{location.prefix}{title} must be true or false, got bytes that are neither")
     if array.dtype.kind != "b":
         for start, block in row_blocks(array):
             odd = (block != 0) & (block != 1)
             if odd.any():
-                raise value_error(f"{title} must be true or false, or 0 or 1", block, odd, location, start=start)
+                raise value_error(f"{title} must be {VERDICTS}", block, odd, location, start=start)
     return array.astype(np.bool_, copy=False)
 
 

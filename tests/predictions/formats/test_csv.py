@@ -1,5 +1,6 @@
 """CSV: separators and decimals, compression, bombs, fields that are no numbers, and the lines of errors."""
 
+import csv
 import gzip
 
 import numpy as np
@@ -169,3 +170,22 @@ def test_text_that_is_not_utf8(tmp_path):
     assert "save the file as UTF-8" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
     (tmp_path / "a.csv").write_bytes(body.encode("utf-16"))
     assert "save the file as UTF-8" in refusal_of(Predictions.open, tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("spreadsheet_safe", [False, True])
+def test_text_like_formulas_is_quoted_only_where_asked_for(spreadsheet_safe, tmp_path):
+    """Oracle: Python's reader of CSV."""
+    ids = ["=1+1", "+1", "-1", "@x", "\tx", "a=b", ""]
+    groups = {"site": [f"={j}" for j in range(7)], "number": list(range(-3, 4))}
+    p = Predictions.from_logits(-np.eye(7), np.arange(7), ids=ids, groups=groups)
+    p.save(tmp_path / "x.csv", spreadsheet_safe=spreadsheet_safe)
+    with (tmp_path / "x.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    quote = "'" if spreadsheet_safe else ""
+    assert [row["ids"] for row in rows] == [quote + text for text in ids[:5]] + ids[5:]
+    assert [row["group.site"] for row in rows] == [quote + text for text in groups["site"]]
+    assert [row["group.number"] for row in rows] == [str(number) for number in groups["number"]]
+    again = Predictions.open(tmp_path / "x.csv")
+    np.testing.assert_array_equal(again.logits, p.logits)
+    p.save(tmp_path / "x.npz", spreadsheet_safe=spreadsheet_safe)
+    assert Predictions.open(tmp_path / "x.npz").ids.tolist() == ids

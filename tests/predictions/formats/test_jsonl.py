@@ -4,9 +4,13 @@ import gzip
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
+from calibrant.predictions.columns import MOST_COLUMNS
+from calibrant.predictions.schema import MOST_CLASSES
 
 GOOD = '{"logits": [1.5, -0.5, 0], "label": "b", "site": "x"}'
 
@@ -111,3 +115,37 @@ def test_objects_and_rankings_of_pipelines_are_columns(tmp_path):
 def test_rankings_that_cannot_be_read(tmp_path, lines, message):
     with pytest.raises(ValueError, match=message):
         opened(tmp_path, *lines).load()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logits": [1.5, -0.5, 0], "label": True},
+        {"probabilities_0": 0.5, "probabilities_1": 0.25, "probabilities_2": 0.25, "label": False},
+        {"confidence": True, "correct": True},
+    ],
+)
+def test_true_and_false_are_no_numbers(fields, tmp_path):
+    """Oracle: Parquet with the same values is refused, too."""
+    with pytest.raises(ValueError, match=r"x.jsonl: .*(bool|true)"):
+        opened(tmp_path, fields, fields).load()
+    pq.write_table(pa.Table.from_pylist([fields] * 2), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x.parquet: .*bool"):
+        Predictions.open(tmp_path / "x.parquet").load()
+
+
+def test_true_and_false_are_two_classes(tmp_path):
+    lines = [{"probability": 0.25, "label": True}, {"probability": 0.75, "label": False}]
+    p = opened(tmp_path, *lines)
+    assert (p.class_names, p.labels.tolist()) == (("False", "True"), [1, 0])
+    with pytest.raises(ValueError, match="'label' must be true or false, got 1 in line 2"):
+        opened(tmp_path, lines[0], {"probability": 0.75, "label": 1}).load()
+
+
+def test_too_many_classes_are_refused(tmp_path):
+    row = {"logits": [0] * (MOST_CLASSES + 1), "label": 0}
+    with pytest.raises(ValueError, match=f"at most {MOST_CLASSES:,} classes, got {MOST_CLASSES + 1:,}"):
+        opened(tmp_path, row)
+    row = {"logits": {str(j): 0 for j in range(MOST_COLUMNS)}, "label": "0"}
+    with pytest.raises(ValueError, match=f"at most {MOST_COLUMNS:,} columns, got {MOST_COLUMNS + 1:,}"):
+        opened(tmp_path, row)

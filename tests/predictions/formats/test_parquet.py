@@ -84,7 +84,7 @@ def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, mo
 
 
 def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(parquet, "LEAST_SAMPLE", 1 << 22)
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1_000_000)), 1_000_000)
+    monkeypatch.setattr(parquet, "LEAST_SAMPLE", 1 << 21)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(500_000)), 500_000)
     pq.write_table(pa.table({"logits": lists, "labels": [0]}), tmp_path / "a.parquet")
     assert "a sample must be at most 100 times as large as the file" in refusal(tmp_path / "a.parquet")

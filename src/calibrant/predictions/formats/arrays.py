@@ -6,6 +6,7 @@ checksum is computed on the way, and compared before the last rows are returned.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 import zlib
@@ -18,8 +19,9 @@ import numpy as np
 from calibrant._arrays import Array, as_text, check_characters, check_width
 from calibrant._files import ArrayHeader, read_header, read_into
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
+from calibrant.predictions.files import BROKEN, DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.samples import rows_to_peek
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store, first_dtypes
 from calibrant.predictions.values import Location, shape_hint, two_columns
@@ -261,7 +263,11 @@ def open_arrays(
     ``facts`` are class names and the like, as the file states them; ``data`` is what it holds, where its name says so.
     """
     names = [name for name in names if name not in FILE_FACTS]
-    columns = match_columns(names, options, path, table=False, data=data)
+
+    def peek(wanted: Sequence[str]) -> dict[str, Array]:
+        return {name: sample for name in wanted if (sample := _first_rows(name, array_of)) is not None}
+
+    columns = match_columns(names, options, path, table=False, data=data, peek=peek)
     arrays = {name: [array_of(source) for source in columns.sources(name)] for name in columns.columns}
     (numbers,), labels = arrays[columns.holds], arrays.get("labels", [])
     columns = columns.with_names(facts, options, path)
@@ -272,6 +278,18 @@ def open_arrays(
     if labels and labels[0].shape[1:] == (1,) and not schema.shape_of("labels"):
         labels[0] = replace(labels[0], shape=labels[0].shape[:1])  # a column, as frames and networks have them
     return ArrayReader(path, arrays, columns, schema)
+
+
+def _first_rows(name: str, array_of: Callable[[str], StoredArray]) -> Array | None:
+    """The first rows of an array, for errors; None if it cannot be read, or has no rows."""
+    with contextlib.suppress(*BROKEN):
+        array = array_of(name)
+        rows = min(array.shape[0], rows_to_peek(math.prod(array.shape[1:]))) if array.shape else 0
+        if not rows or rows * math.prod(array.shape[1:]) * array.dtype.itemsize > FACT_BYTES:
+            return None
+        block = as_text(name, next(array.blocks(rows)))
+        return block[:, 0] if block.shape[1:] == (1,) else block if block.dtype.kind in "biufU" else None
+    return None
 
 
 def _are_tokens(shape: tuple[int, ...], labels: tuple[int, ...]) -> bool:

@@ -29,6 +29,7 @@ import pyarrow.csv as pacsv
 
 from calibrant._arrays import WHOLE, Array, is_whole
 from calibrant._files import written_aside
+from calibrant._spreadsheet import quote_formulas
 from calibrant._validation import shorten
 from calibrant.predictions import files
 from calibrant.predictions.column_names import are_unsigned, codes_of_columns
@@ -44,6 +45,7 @@ from calibrant.predictions.formats.tables import (
     name_labels,
 )
 from calibrant.predictions.labels import LabelDecoder, LabelValues
+from calibrant.predictions.samples import LONGEST_SAMPLE, as_sample, rows_to_peek
 from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
@@ -57,7 +59,7 @@ SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anyt
 NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
 NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
 WHOLE_FLOAT = r"^-?[0-9]{1,15}\.0*$"
-EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
+EXPECTED = {pa.int64(): "a whole number", pa.float64(): "a number"}
 _is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
 _is_whole_float = re.compile(WHOLE_FLOAT).match
 _is_decimal_comma = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE).fullmatch
@@ -107,7 +109,7 @@ class CsvReader(Reader):
             types = {}
             for name in names:
                 for column in self.columns.sources(name):
-                    types[column] = self.types.get(name) or (pa.bool_() if name == "correct" else pa.float64())
+                    types[column] = self.types.get(name) or (pa.string() if name == "correct" else pa.float64())
             row = 0
             for batch in self._batches(types):
                 if batch.num_rows:
@@ -193,8 +195,6 @@ class CsvReader(Reader):
         return error
 
     def _fits(self, text: str, kind: Any) -> bool:
-        if kind == pa.bool_():
-            return text.lower() in ("0", "1", "true", "false")
         if kind == pa.int64():
             return is_whole(text) is not None
         return kind == pa.string() or _is_number(text.replace(self.dialect.decimal_point, ".")) is not None
@@ -270,11 +270,30 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
         header, dialect, length = _read_header(handle, path, file.stamp.size)
-    columns = match_columns([name.strip() for name in header], options, str(path), table=True)
+    names = [name.strip() for name in header]
+
+    def peek(wanted: Sequence[str]) -> dict[str, Array]:
+        lines = itertools.islice(_read_lines(file, dialect), rows_to_peek(len(names)))
+        rows = [row for _, row in lines if len(row) == len(names)]
+        fields = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+        return {name: _parse_fields(fields[name], dialect) for name in wanted if name in fields}
+
+    columns = match_columns(names, options, str(path), table=True, peek=peek)
     shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+
+
+def _parse_fields(texts: Sequence[str], dialect: Dialect) -> Array:
+    """The fields of a column as numbers if all that are not empty are some, else as text."""
+    stripped = [text.strip().replace(dialect.decimal_point, ".") for text in texts]
+    if not any(stripped) or not all(_is_number(text) for text in stripped if text):
+        return np.array([text[:LONGEST_SAMPLE] for text in texts])
+    is_int = all(is_whole(text) for text in stripped if text)
+    sample = as_sample([(int(text) if is_int else float(text)) if text else None for text in stripped])
+    assert sample is not None
+    return sample
 
 
 def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
@@ -363,7 +382,7 @@ def _field_error(column: str, kind: Any, text: str, location: str, file: DataFil
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
 
-def save(store: Store, path: Path) -> None:
+def save(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
     """Write the header and the rows, block by block."""
     schema = store.schema
     check_rows(schema, path, "a CSV file")
@@ -383,7 +402,8 @@ def save(store: Store, path: Path) -> None:
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
             arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
-            writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
+            batch = pa.record_batch(arrays, schema=arrow_schema)
+            writer.write_batch(quote_formulas(batch) if spreadsheet_safe else batch)
 
 
 def _data_columns(schema: Schema, path: Path) -> list[str]:

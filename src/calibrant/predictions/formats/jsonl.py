@@ -13,24 +13,35 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
+from calibrant.predictions.samples import as_sample, rows_to_peek
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store
+from calibrant.predictions.values import VERDICTS, verdict_of
 
 LONGEST_LINE = 1 << 24  # bytes
 PIECE = 1 << 16  # numbers that are converted at once
-WORDS = {"number": "a number", "list": "a list of numbers", "whole": "a whole number", "text": "text"}
+#: What a column of a kind holds, in words and as a type of Arrow.
+KINDS = {
+    "number": ("a number", pa.float64()),
+    "list": ("a list of numbers", pa.list_(pa.float64())),
+    "whole": ("a whole number", pa.int64()),
+    "text": ("text", pa.string()),
+    "truth": ("true or false", pa.bool_()),
+    "verdict": (VERDICTS, pa.bool_()),
+}
 
 
 class JsonLine(NamedTuple):
@@ -44,8 +55,7 @@ class JsonlReader(TableReader):
     """A file of JSON lines of which the first has been read."""
 
     def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, kinds: dict[str, str]):
-        types = {"number": pa.float64(), "list": pa.list_(pa.float64()), "whole": pa.int64(), "text": pa.string()}
-        self.types = {column: types[kind] for column, kind in kinds.items()}
+        self.types = {column: KINDS[kind][1] for column, kind in kinds.items()}
         super().__init__(file.path, columns, schema, None, pa.schema(self.types.items()))
         self.file, self.kinds = file, kinds
 
@@ -72,24 +82,26 @@ class JsonlReader(TableReader):
         """A field as its column has it, or an error that names the line."""
         if line.fields.get(column) is None:
             raise ValueError(f"{self.path}: column {shorten(column)!r} has no value in line {line.number}")
-        value, kind = _plain(line.fields[column]), self.kinds[column]
+        value, kind = line.fields[column], self.kinds[column]
         if kind == "whole" and isinstance(value, float) and value.is_integer():
             value = int(value)
-        fits = {
-            "number": isinstance(value, int | float),
-            "whole": isinstance(value, int) and -(2**63) <= value < 2**63,
-            "text": isinstance(value, str),
-            "list": isinstance(value, list) and set(map(type, value)) <= {int, float},
-        }[kind]
+        match kind:  # true and false are no numbers
+            case "number":
+                fits = type(value) in (int, float)
+            case "whole":
+                fits = type(value) is int and -(2**63) <= value < 2**63
+            case "text":
+                fits = isinstance(value, str)
+            case "list":
+                fits = isinstance(value, list) and set(map(type, value)) <= {int, float}
+            case "truth":
+                fits = isinstance(value, bool)
+            case _:
+                fits = (verdict := verdict_of(value)) is not None
         if not fits:
             actual = f"{shorten(json.dumps(value))} in line {line.number}"
-            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {WORDS[kind]}, got {actual}")
-        return value
-
-
-def _plain(value: Any) -> Any:
-    """True and false as the numbers 1 and 0, like NumPy and CSV."""
-    return int(value) if isinstance(value, bool) else value
+            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {KINDS[kind][0]}, got {actual}")
+        return verdict if kind == "verdict" else value
 
 
 def open_file(path: Path, options: OpenOptions) -> JsonlReader:
@@ -99,7 +111,14 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     line = next(_read_lines(file), None)
     if line is None:
         raise ValueError(f"{path}: no line holds an object")
-    columns = match_columns(list(line.fields), options, str(path), table=True)
+
+    def peek(names: Sequence[str]) -> dict[str, Array]:
+        numbers = sum(len(value) if isinstance(value, list) else 1 for value in line.fields.values())
+        lines = list(itertools.islice(_read_lines(file), rows_to_peek(numbers)))
+        samples = {name: as_sample([line.fields.get(name) for line in lines]) for name in names}
+        return {name: sample for name, sample in samples.items() if sample is not None}
+
+    columns = match_columns(list(line.fields), options, str(path), table=True, peek=peek)
     kinds = {}
     for name in columns.columns:
         for column in columns.sources(name):
@@ -114,14 +133,16 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
 
 def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:
     """What a column holds, by its role and by the first line."""
-    value = _plain(line.fields[column])
+    value = line.fields[column]
     if name == columns.holds:
         return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
-    if name == "objectness" or (name == "correct" and not columns.compared):
+    if name == "objectness":
         return "number"
+    if name == "correct" and not columns.compared:
+        return "verdict"
     if name == "labels" and isinstance(value, list):
         return "list"
-    return "text" if isinstance(value, str) else "whole"
+    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "whole"
 
 
 def _read_lines(file: DataFile) -> Iterator[JsonLine]:

@@ -17,7 +17,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,7 +45,17 @@ from calibrant.predictions.files import (
     open_first,
     suffix_of,
 )
-from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
+from calibrant.predictions.formats.tables import (
+    TableReader,
+    arrow_types,
+    float_type,
+    is_list,
+    numbers_in_row,
+    sample_columns,
+    sample_shape,
+    storage,
+)
+from calibrant.predictions.samples import rows_to_peek
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.stores import BATCH, Store
 
@@ -176,9 +186,23 @@ def _read_footer(file: DataFile | RemoteFile, handle: IO[bytes], options: OpenOp
         _check_footer(parquet, handle, file)
         facts = _read_facts(parquet.metadata.metadata or {}, path)
         stated_shape = facts.pop("shape", None)
-        columns = match_columns(arrow_schema.names, _with_stated_names(options, facts), path, table=True)
+
+        def peek(names: Sequence[str]) -> dict[str, Array]:
+            lists = {name for name in names if pa.types.is_nested(storage(arrow_schema.field(name).type))}
+            _check_lists(handle, file, lists)
+            first = next(parquet.iter_batches(batch_size=1, columns=list(names)), None)
+            if first is None:
+                return {}
+            rows = rows_to_peek(numbers_in_row(first))
+            return sample_columns(next(parquet.iter_batches(batch_size=rows, columns=list(names))))
+
+        stated = _with_stated_names(options, facts)
+        columns = match_columns(arrow_schema.names, stated, path, table=True, peek=peek)
         columns = columns.with_names(facts, options, path)
-        _check_lists(handle, file, arrow_schema, columns)
+        ours = [column for column in columns.columns.values() if isinstance(column, str)]
+        _check_lists(
+            handle, file, {name for name in ours if pa.types.is_nested(storage(arrow_schema.field(name).type))}
+        )
         dtype = float_type(arrow_schema, columns, path)
 
         def first_rows(column: str) -> Iterator[Any]:
@@ -234,13 +258,8 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _check_lists(handle: IO[bytes], file: DataFile | RemoteFile, arrow_schema: Any, columns: ColumnMap) -> None:
+def _check_lists(handle: IO[bytes], file: DataFile | RemoteFile, lists: Collection[str]) -> None:
     """Refuse lists with far more numbers than the file has bytes: a kilobyte can hold billions of zeros in one row."""
-    lists = {
-        column
-        for column in columns.columns.values()
-        if isinstance(column, str) and pa.types.is_nested(storage(arrow_schema.field(column).type))
-    }
     if not lists or isinstance(file, RemoteFile):
         return
     for chunk in column_chunks(handle):

@@ -19,9 +19,18 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.samples import as_sample, rows_to_peek
 from calibrant.predictions.schema import UNITS, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
-from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value, two_columns
+from calibrant.predictions.values import (
+    SINGLE_LABEL,
+    Location,
+    class_positions,
+    count_row,
+    no_value,
+    two_columns,
+    verdict_of,
+)
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -86,13 +95,35 @@ def from_frame(frame: Any, options: OpenOptions) -> MemoryStore:
     """The predictions of a frame, in memory; see `Predictions.from_frame`."""
     table = _as_table(frame)
     with file_errors(FRAME):
-        matched = match_columns(table.schema.names, options, FRAME, table=True)
+
+        def peek(names: Sequence[str]) -> dict[str, Array]:
+            return sample_columns(table.select(names))
+
+        matched = match_columns(table.schema.names, options, FRAME, table=True, peek=peek)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
         matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
     reader = FrameReader(table, matched, schema)
     choose_decoders([reader])
     return FileStore([reader]).load()
+
+
+def sample_columns(table: Any) -> dict[str, Array]:
+    """The first rows of a table or record batch as arrays, for errors; without columns that are neither."""
+    samples: dict[str, Array] = {}
+    rows = rows_to_peek(numbers_in_row(table))
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        with contextlib.suppress(ValueError, ArithmeticError, pa.ArrowException):
+            sample = as_sample(column.slice(0, rows).to_pylist())
+            if sample is not None:
+                samples[name] = sample
+    return samples
+
+
+def numbers_in_row(table: Any) -> int:
+    """How many numbers the first row of a table or record batch has, counting those of lists."""
+    firsts = [column[0] for column in table.columns if len(column) and is_list(column.type)]
+    return int(table.num_columns) + sum(len(first.values) for first in firsts if first.is_valid)
 
 
 def _as_table(frame: Any) -> Any:
@@ -192,6 +223,10 @@ def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array
     if name == "correct" and reader.columns.compared:
         predicted, labels = (_values(*pair, location) for pair in zip(columns, sources, strict=True))
         return compare(predicted, labels, location)
+    if name == "correct" and is_text(columns[0].type):
+        levels, codes = _encode(columns[0], sources[0], location)
+        verdicts = [verdict_of(level) for level in levels.tolist()]
+        return levels[codes] if None in verdicts else np.array(verdicts, np.bool_)[codes]  # the check names the row
     if name == schema.holds and not reader.columns.is_single:
         numbers = np.empty((batch.num_rows, len(sources)), schema.dtype)
         for j, (column, source) in enumerate(zip(columns, sources, strict=True)):

@@ -14,6 +14,7 @@ from calibrant._arrays import Array
 from calibrant._files import json_value, written_aside
 from calibrant._numbers import allowed, count, percent, span_words
 from calibrant._progress import Progress, silent, track
+from calibrant._spreadsheet import quote_formulas
 from calibrant._validation import Bools, listing
 from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
@@ -271,8 +272,13 @@ class Outcome:
         }
 
 
-def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progress: Progress = silent) -> Outcome:
-    """Decide about every sample, a batch at a time, and write the decisions aside, then rename."""
+def apply_policy(
+    policy: Policy, predictions: Predictions, path: Path, *, spreadsheet_safe: bool = False, progress: Progress = silent
+) -> Outcome:
+    """Decide about every sample, a batch at a time, and write the decisions aside, then rename.
+
+    ``spreadsheet_safe`` is whether text in ``.csv`` must not begin like a formula.
+    """
     policy.check(predictions)
     outcome, suffix = Outcome(policy), path.suffix.lower()
     if policy.kind == "segmentation" and suffix != ".npz":
@@ -285,7 +291,8 @@ def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progre
             np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
         else:
             names = policy.class_names or predictions.class_names
-            _write_table(aside, suffix, names, _decide_batches(outcome, batches))
+            quoted = spreadsheet_safe and suffix == ".csv"
+            _write_table(aside, suffix, names, _decide_batches(outcome, batches), quoted=quoted)
     return outcome
 
 
@@ -303,7 +310,9 @@ def _decide_batches(outcome: Outcome, batches: Iterable[Predictions]) -> Iterato
         start += len(batch)
 
 
-def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables: Iterable[dict[str, Array]]) -> None:
+def _write_table(
+    path: Path, suffix: str, names: tuple[str, ...] | None, tables: Iterable[dict[str, Array]], *, quoted: bool
+) -> None:
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -321,7 +330,7 @@ def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables:
             if writer is None:
                 make = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
                 writer = make(str(path), table.schema)
-            writer.write_table(table)
+            writer.write_table(quote_formulas(table) if quoted else table)
     finally:
         if writer is not None:
             writer.close()
