@@ -12,7 +12,16 @@ from calibrant.predictions.columns import check_options
 from calibrant.predictions.files import format_of, is_remote, open_files
 from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
-from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, as_rows, compare_arrays, find_remarks, store_arrays
+from calibrant.predictions.stores import (
+    BATCH,
+    FileStore,
+    MemoryStore,
+    Store,
+    as_rows,
+    compare_arrays,
+    find_remarks,
+    store_arrays,
+)
 
 Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]
@@ -275,8 +284,8 @@ class Predictions:
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its suffix, under a temporary name and then renamed; see `open` for formats.
 
-        Opened files are converted batch by batch. ``.csv`` keeps float64, but neither ignore_index nor split; class
-        names become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
+        Opened files are converted batch by batch. ``.csv`` keeps float64, but no ignore_index; class names become
+        names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
         of checksums that hold the set together.
         """
         if is_remote(path):
