@@ -59,6 +59,7 @@ def same(found, expected):
     assert (found.label_crc, found.id_crc, found.value_crc) == (expected.label_crc, expected.id_crc, expected.value_crc)
     assert (found.worst, found.errors) == (expected.worst, expected.errors)
     assert found.remarks == expected.remarks
+    assert found.repeats.repeats == expected.repeats.repeats
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
         for one, other in zip(ours.columns(), theirs.columns(), strict=True):
             np.testing.assert_array_equal(one, other)
