@@ -100,7 +100,7 @@ def test_shards_are_one_file(tmp_path):
     with pytest.raises(ValueError, match=r"12 rows.*30 rows.*8 rows"):
         Predictions.open(tmp_path)
     assert Predictions.open(tmp_path, split="train").labels.tolist() == Y[12:42].tolist()
-    assert len(Predictions.open(tmp_path, split="train").files) == 2
+    assert len(Predictions.open(tmp_path, split="train").files) == 3  # which must not be overwritten
     table().drop(["split"]).to_pandas().to_csv(tmp_path / "3.csv", index=False)
     with pytest.raises(ValueError, match="shards must hold the same"):
         Predictions.open(tmp_path)
@@ -115,6 +115,24 @@ def test_names_of_splits(tmp_path):
     folds = table(np.arange(N) % 5, "fold")
     assert len(Predictions.from_frame(folds)) == N
     assert Predictions.from_frame(folds, columns={"split": "fold"}, split="3").labels.tolist() == Y[3::5].tolist()
+    assert len(Predictions.from_frame(folds, columns={"split": "fold"}, split=3)) == 10
+    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split="validation")
+    assert Predictions.open(tmp_path / "x.npz").split == "val"
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        (SPLIT[:-1], r"\[50\], got \[49\]"),
+        (SPLIT.reshape(25, 2), "one value"),
+        (Z[:, 0], "and 42 more"),
+        ("fold", "'fold'"),
+    ],
+)
+def test_arrays_that_are_no_splits(split, words, tmp_path):
+    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split=split)
+    with pytest.raises(ValueError, match=words):
+        Predictions.open(tmp_path / "x.npz")
 
 
 def test_a_group_may_be_called_split():

@@ -74,8 +74,7 @@ def _keep_rows_of_files(store: FileStore, mask: Bools) -> FileStore:
     readers, start = [], 0
     for reader in store.readers:
         stop = start + reader.rows()
-        if mask[start:stop].any():
-            readers.append(SelectedRows(reader, mask[start:stop]))
+        readers.append(SelectedRows(reader, mask[start:stop]))
         start = stop
     return FileStore(readers)
 
@@ -117,11 +116,13 @@ def _chosen_split(readers: Sequence[Reader], counts: Counter[str], split: str | 
         raise ValueError(
             f"{prefix} must say what rows are used for, got more than {count(MOST_SPLITS)} values: {pooled}"
         )
-    values = listing([f"{shorten(value) or repr(value)} ({count(size)} rows)" for value, size in counts.items()], 8)
+    sizes = {value: f"{count(size)} row{'' if size == 1 else 's'}" for value, size in counts.items()}
+    values = listing([f"{shorten(value) or repr(value)} ({size})" for value, size in sizes.items()], 8)
     if split is None:
         if len(counts) == 1:
             return next(iter(counts))
         raise ValueError(f"{prefix} has {values}: choose one with --split NAME (in Python split='NAME'); {pooled}")
+    split = str(split)  # it may be the number of a fold
     for meaning in (str, str.lower, lambda name: SPLIT_WORDS.get(name.lower(), name)):
         matches = [value for value in counts if meaning(value) == meaning(split)]
         if len(matches) == 1:
