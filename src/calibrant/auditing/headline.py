@@ -274,6 +274,8 @@ class CommandWords:
     val: str | None = None  # the held-out file, or None
     policy: str | None = None  # the policy's file, or None
     reading: Sequence[str] = ()  # the options that say how files are read, as they were given
+    selecting: Sequence[str] = ()  # those that say which rows of the audited files are read
+    selecting_val: Sequence[str] = ()  # those that say which rows of the held-out file are read
 
     def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""
@@ -281,11 +283,11 @@ class CommandWords:
 
     def check(self, file: str) -> str:
         """The command that judges the policy which `fit` writes on a file."""
-        return shlex.join(["calibrant", "audit", file, *self.reading, "--policy", "policy.json"])
+        return shlex.join(["calibrant", "audit", file, *self.reading, *self.selecting, "--policy", "policy.json"])
 
     def apply(self, file: str) -> str:
         """The command that decides about a file."""
-        return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading])
+        return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading, *self.selecting])
 
 
 def next_step(
@@ -306,7 +308,7 @@ def next_step(
         return _after_policy(words, file, split, policy)
     if words.val is not None:
         text = f"{_task(level)}, on the held-out predictions; then judge that on these:"
-        return {"text": text, "command": f"{words.fit(words.val)} && {words.check(file)}"}
+        return {"text": text, "command": f"{words.fit(words.val, *words.selecting_val)} && {words.check(file)}"}
     if split == "test":
         text = f"{_task(level)}, on held-out predictions (VALIDATION here), because nothing is fitted on test data:"
         return {"text": text, "command": words.fit("VALIDATION")}

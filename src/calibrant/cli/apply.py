@@ -19,13 +19,14 @@ from calibrant.cli.options import (
     Positive,
     Quiet,
     Segmentation,
+    Split,
     SpreadsheetSafe,
     check_fail_on,
     open_for_policy,
     parse_opening,
 )
 from calibrant.cli.schema import versioned
-from calibrant.predictions import is_remote
+from calibrant.predictions import is_remote, repeat_words
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
@@ -47,6 +48,7 @@ def apply_command(
             help="Decisions to write: .parquet or .csv (decisions.parquet if not given); .npz for masks.",
         ),
     ] = None,
+    split: Split = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -73,7 +75,7 @@ def apply_command(
     check_output(path)
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
     opening = parse_opening(
-        column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None
+        column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None, split
     )
     groups = None if fitted.group is None else [fitted.group]
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
@@ -85,6 +87,9 @@ def apply_command(
         print_json(versioned("apply", outcome.to_dict()))
     elif not quiet:
         print_outcome(outcome)
+    if outcome.labelled and (repeats := predictions.repeats):
+        words = repeat_words(repeats, len(predictions), predictions.kind)
+        remark(f"note: {words}; whether the promise is kept is judged as if all were independent", quiet)
     remark(f"wrote {path}", quiet)
     if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)

@@ -12,7 +12,17 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.options import ClassNames, Column, Json, Positive, Quiet, columns_of, open_for_policy, parse_opening
+from calibrant.cli.options import (
+    ClassNames,
+    Column,
+    Json,
+    Positive,
+    Quiet,
+    Split,
+    columns_of,
+    open_for_policy,
+    parse_opening,
+)
 
 if TYPE_CHECKING:
     from calibrant._progress import Progress
@@ -61,6 +71,7 @@ def monitor_command(
         typer.Option(help="Write the calibrated probabilities of the one batch, corrected for its estimated priors."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A page with the time line, .html.")] = None,
+    split: Split = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -82,7 +93,7 @@ def monitor_command(
     watching = _begin(fitted, state, by_group, alpha)
     with show_progress(quiet) as progress:
         for file in batches:
-            opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None)
+            opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None, split)
             groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
             predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
             try:

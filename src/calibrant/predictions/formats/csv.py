@@ -46,7 +46,7 @@ from calibrant.predictions.formats.tables import (
 )
 from calibrant.predictions.labels import LabelDecoder, LabelValues
 from calibrant.predictions.samples import LONGEST_SAMPLE, as_sample, rows_to_peek
-from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, SPLIT, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
 
@@ -106,10 +106,10 @@ class CsvReader(Reader):
                 self._survey()
             if "labels" in names and "labels" not in self.types:
                 self.types["labels"] = self._first_label_type()
-            types = {}
+            types, defaults = {}, {"correct": pa.string(), SPLIT: pa.string()}
             for name in names:
                 for column in self.columns.sources(name):
-                    types[column] = self.types.get(name) or (pa.string() if name == "correct" else pa.float64())
+                    types[column] = self.types.get(name) or defaults.get(name, pa.float64())
             row = 0
             for batch in self._batches(types):
                 if batch.num_rows:
@@ -280,7 +280,7 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
 
     columns = match_columns(names, options, str(path), table=True, peek=peek)
     shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
-    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
@@ -394,6 +394,8 @@ def save(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
     names = schema.class_names if schema.class_names and codes_of_columns(schema.class_names) else None
     if "labels" in store.names:
         types["labels"] = pa.int64() if names is None else pa.string()
+    if schema.split is not None:
+        types[SPLIT] = pa.string()
     arrow_schema = pa.schema(types.items())
     with written_aside(path) as aside, pacsv.CSVWriter(aside, arrow_schema) as writer:
         for block in store.blocks(schema.rows(BATCH), store.names):
@@ -401,6 +403,7 @@ def save(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
+            columns[SPLIT] = np.full(len(values), schema.split or "")
             arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
             batch = pa.record_batch(arrays, schema=arrow_schema)
             writer.write_batch(quote_formulas(batch) if spreadsheet_safe else batch)

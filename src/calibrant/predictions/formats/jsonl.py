@@ -27,7 +27,7 @@ from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
 from calibrant.predictions.samples import as_sample, rows_to_peek
-from calibrant.predictions.schema import Schema
+from calibrant.predictions.schema import SPLIT, Schema
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
 
@@ -127,7 +127,7 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     shape: tuple[int, ...] = (1, len(sources))
     if columns.is_single:
         shape = (1, len(line.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
-    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 
@@ -211,6 +211,7 @@ def save(store: Store, path: Path) -> None:
 
 def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
     """A row with a field per class where classes have names, to keep these."""
+    row = row if schema.split is None else row | {SPLIT: schema.split}
     if schema.class_names is None or schema.holds == "confidence":
         return row
     data = row.pop(schema.holds)
