@@ -1,11 +1,15 @@
 """The funnel: bad input is one line and exit code 2, a bug is one line, exit code 70 and a file with the traceback."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from calibrant import Predictions
 from calibrant.cli import BUG, LONGEST, app, main
 from tests.helpers.policies import run
 
@@ -71,6 +75,31 @@ def test_a_bug_is_told_where_no_file_can_be_written(raising, monkeypatch, tmp_pa
     assert "Traceback" in lines
     assert "\x1b" not in lines
     assert lines.splitlines()[-1].endswith("please report it with the lines above")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "| head -0", "2>&1 | head -0"])
+@pytest.mark.parametrize(("limit", "code"), [("99%", 0), ("0.01%", 1)])
+def test_the_exit_code_is_the_commands_own_where_nobody_reads_its_output(tmp_path, closed, limit, code):
+    Predictions.from_logits(Z, Z.argmax(1)).save(tmp_path / "x.npz")
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = f"{sys.executable} -m calibrant check x.npz --require 'ece <= {limit}' {closed}"
+    words = ["bash", "-c", f"set -o pipefail; {command}"]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert not list(tmp_path.glob("calibrant-bug*"))
+
+
+def test_an_error_is_never_printed_where_data_are_expected(tmp_path):
+    words = ["bash", "-c", f"{sys.executable} -m calibrant check missing.npz --require 'ece <= 1%' 2>&-"]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", ["--version", "methods --json"])
+def test_a_full_disk_is_one_sentence(words):
+    result = subprocess.run(["bash", "-c", f"{sys.executable} -m calibrant {words} >/dev/full"], capture_output=True)
+    assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
 
 
 def test_help_of_everything(run):

@@ -170,7 +170,10 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted.
+
+    The code is that of the command also where its output is closed, or its reader has left, as ``head`` does.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     options.invocation[:] = [str(word) for word in words]
     # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. Large arrays
@@ -178,17 +181,13 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # names of classes and files come in any script
+    console.protect_streams()
     console.show_warnings()
     try:
         code = app(args=words or ["--help"], prog_name="calibrant", standalone_mode=False)
+        sys.stdout.flush()  # here a full disk is still an error like others
     except (typer.Abort, KeyboardInterrupt):
         _leave(_fail("interrupted", 130))
-    except BrokenPipeError:  # the reader of our output has closed it, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         sentence = _input_error(error)
         if sentence is not None:
