@@ -148,6 +148,22 @@ def test_the_audit_of_a_policy_on_probabilities(here):
     assert "fitted on" in found["policy"]["text"]  # the same samples
 
 
+def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, capsys):
+    val = Predictions.open("val.npz")
+    policy = Policy.fit(val, 0.2, sets=0.9)
+    result = audit(val, policy=policy, replicates=50)
+    assert "fitted on these" in result.verdict
+    assert "keeps its promise" not in result.verdict
+    assert "can be trusted" not in result.verdict
+    assert result.document["verdict"]["level"] == "unknown"
+    part = result.document["policy"]
+    assert (part["fitted_on_these"], part["level"], part["sets"]["level"]) == (True, "info", "info")
+    assert all("fitted on these" in model["notes"][0] for model in result.models)
+    other = audit(write(here, "test.npz", seed=6), policy=policy, replicates=50)
+    assert not other.document["policy"]["fitted_on_these"]
+    assert "fitted on these" not in other.verdict
+
+
 def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
     honest, y = drawn(1500, 4, 1.0, 3)
     policy = Policy.fit(Predictions.from_logits(honest, y), 0.01)

@@ -153,7 +153,7 @@ def audit(
     from calibrant.auditing.document import CONVENTIONS, describe_model
     from calibrant.auditing.headline import better_model, describe_policy, next_step, overall_verdict
     from calibrant.metrics import check_level
-    from calibrant.selective import Outcome
+    from calibrant.selective import FITTED_ON_THESE, Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
@@ -188,6 +188,9 @@ def audit(
     documents = [document for document, _ in described]
     comparisons = _comparisons(collected, described, sampling)
     promise = None if outcome is None else describe_policy(outcome, main)
+    if outcome is not None and outcome.fitted_on_these:
+        for document in documents[: 1 + (outcome.policy.calibrator is not None)]:
+            document["notes"].insert(0, FITTED_ON_THESE)
     best = main if promise is not None else better_model(documents, comparisons) or main
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts: dict[str, Any] = {"holds": models[best].holds, "split": models[best].split, "level": level_of_best}

@@ -139,6 +139,10 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
         clauses.append(f"it answers {share} of them, {percent(errors['value'])} of its answers are wrong{note}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
+    if policy["fitted_on_these"] and repaired:
+        change = f"ECE {percent(_metric(original, 'ece_15'))} before, {percent(_metric(repaired, 'ece_15'))} after"
+        ending = f"Its calibrator was fitted on them, too ({change})."
+        return {"level": "unknown", "headline": f"{headline}. {ending}", "text": str(model["verdict"]["text"])}
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(original, "ece_15"), _metric(model, "ece_15")
     change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
@@ -164,6 +168,8 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
+    if outcome.fitted_on_these:
+        level, title = "info", "The policy was fitted on these very predictions, which cannot show how it does on new ones"
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
@@ -180,6 +186,7 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "text": " ".join(outcome.sentences()),
         "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
         "kept": outcome.promise_kept,
+        "fitted_on_these": outcome.fitted_on_these,
         "column": policy.part_column,
         "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
@@ -213,6 +220,8 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
     if sets is None or counts is None or not counts.samples:
         return None
     level, title = _SETS[outcome.sets_hold]
+    if outcome.fitted_on_these:
+        level, title = "info", "The prediction sets were fitted on these very predictions"
     facts, names = counts.to_dict(outcome.policy.class_names), outcome.policy.class_names
     promised = f"promised: {round_percent(sets.level)} on average"
     silent = facts["where_abstained"]

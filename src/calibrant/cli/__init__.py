@@ -224,7 +224,7 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
     before, mark, python = message.partition(" (in Python ")
     for name, option in _OPTIONS.items():
         before = re.sub(rf"(?<![-\w]){name}\b", option, before)
-    before = re.sub(r"^((?:\S+: )?)(confidence|level) must (be|lie)", r"\1--\2 must \3", before)
+    before = re.sub(r"^((?:\S+: )?)(confidence|level|sets|alpha) must (be|lie)", r"\1--\2 must \3", before)
     before = before.replace('kind="segmentation"', "--segmentation").replace(
         "columns maps our names", "--column maps our names"
     )
@@ -237,9 +237,10 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
 def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
     """What to do, if the message does not say it."""
     command, files = words[0] if words else "", [word for word in words[1:] if word.lower().endswith(_FILES)]
-    share = re.search(r"--(target-risk|target-coverage|confidence|level)\b.* got (\d+(?:\.\d+)?)$", message)
-    if share and 1 < float(share[2]) < 100:
-        return f" ({float(share[2]):g}% is {float(share[2]) / 100:g})"
+    options = "--(target-risk|target-coverage|confidence|level|sets|alpha)"
+    share = re.search(rf"({options}\b|the share of .+) must .* got (\d+(?:\.\d+)?)$", message)
+    if share and 1 < float(share[3]) < 100:
+        return f" ({float(share[3]):g}% is {float(share[3]) / 100:g})"
     if "unable to parse" in message and any(re.fullmatch(r"\d+(\.\d+)?%", word) for word in words):
         return " (5% is written 0.05)"
     if message.startswith("No such command"):

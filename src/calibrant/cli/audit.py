@@ -30,6 +30,7 @@ from calibrant.cli.options import (
     open_for_policy,
     parse_opening,
     reading_words,
+    share_option,
 )
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
@@ -60,7 +61,7 @@ def audit_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[float, share_option("Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Number of bootstrap replicates.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     engine: Engine = "local",

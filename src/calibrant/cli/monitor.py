@@ -12,7 +12,17 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.options import ClassNames, Column, Json, Positive, Quiet, columns_of, open_for_policy, parse_opening
+from calibrant.cli.options import (
+    ClassNames,
+    Column,
+    Json,
+    Positive,
+    Quiet,
+    columns_of,
+    open_for_policy,
+    parse_opening,
+    share_option,
+)
 
 if TYPE_CHECKING:
     from calibrant._progress import Progress
@@ -51,7 +61,7 @@ def monitor_command(
     ] = False,
     by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
     alpha: Annotated[
-        float | None, typer.Option(help="The chance that the watch ever raises a false alarm (0.05).")
+        float | None, share_option("The chance that the watch ever raises a false alarm (0.05).")
     ] = None,
     alarm_on: Annotated[
         str, typer.Option(help="What exit code 1 is for: any alarm, or that of the promise alone: any or promise.")

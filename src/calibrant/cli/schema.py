@@ -150,6 +150,7 @@ AUDIT = _document(
                     "text": TEXT,
                     "evidence": TEXT,
                     "kept": _PROMISES,
+                    "fitted_on_these": FLAG,
                     "promise": PROMISE_SEEN,
                     "rows": _list(VALUED),
                     "groups": {"type": "array"},
@@ -178,6 +179,7 @@ CHECK = _document(
     "What calibrant check --json prints",
     {
         "status": _STATUS,
+        "notes": _list(TEXT),
         "requirements": _list(
             _object(
                 {
@@ -250,6 +252,7 @@ APPLY = _document(
         "target_risk": SHARE,
         "promised_risk": SHARE,
         "promise_kept": _PROMISES,
+        "fitted_on_these": FLAG,
         "images": _optional({"type": "object", "additionalProperties": COUNT}),
         "groups": {"type": "object", "additionalProperties": ANSWER_COUNTS},
         "classes": {"type": "object", "additionalProperties": ANSWER_COUNTS},
