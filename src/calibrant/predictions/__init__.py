@@ -5,6 +5,7 @@
 `stores`           columns in memory, and columns that are read from files
 `files`            the files that a path means, and how they are opened; `formats` has one module per format
 `columns`          which columns of a file are used; `column_names` has what their names mean
+`row_selection`    which rows are used: those of a split, and the first row of each id
 `labels`           which class a label means
 `schema`           facts that are known before any value is read
 `values`           checks of the values, and the number of decimal places of probabilities
@@ -12,8 +13,9 @@
 """
 
 from calibrant.predictions.files import Remote, format_of, is_remote
-from calibrant.predictions.predictions import Predictions, check_group, replace_data
-from calibrant.predictions.schema import IGNORED, UNITS, class_name, customary_positive, is_one_column
+from calibrant.predictions.predictions import Predictions, check_group, has_split, replace_data
+from calibrant.predictions.row_selection import REPEAT_REMEDIES, RepeatCount, repeat_words, resolve_repeats
+from calibrant.predictions.schema import IGNORED, OMITTABLE, UNITS, class_name, customary_positive, is_one_column
 from calibrant.predictions.stores import BATCH, FileStore
 from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 

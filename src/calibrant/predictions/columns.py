@@ -28,8 +28,10 @@ from calibrant.predictions.schema import (
     DATA,
     GROUP,
     IGNORED,
+    OMITTABLE,
     PREDICTED,
     SINGLE,
+    SPLIT,
     Names,
     Naming,
     Schema,
@@ -50,7 +52,7 @@ from calibrant.predictions.values import SINGLE_LABEL
 MOST_GROUPS = 1000
 #: Prefixes of numbered columns, one per class, besides our own names.
 NUMBERED = ("prob", "proba", "probability")
-FACTS = ("class_names", "kind", "ignore_index", "split")
+FACTS = ("class_names", "kind", "ignore_index", SPLIT)
 #: A fact of files alone: labels are positions, which class names that are numbers would leave unclear.
 LABELS_ARE, POSITIONS = "labels_are", "positions"
 #: Another: the positive class of two, if not the conventional one.
@@ -64,6 +66,7 @@ class OpenOptions:
     """The options of a caller of `Predictions.open`."""
 
     columns: dict[str, Columns] = field(default_factory=dict)
+    omitted: tuple[str, ...] = ()  # columns of ours that the file may have, and that are left out
     groups: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     unlabelled: bool = False  # whether labels may be missing
@@ -76,7 +79,7 @@ class ColumnMap:
     """Our column names mapped to the file's: one column, or one per class; for correct perhaps predicted and labels.
 
     ``positive`` is the positive class as the caller or the file says it; ``one_column`` is whether the data are one
-    column for two classes.
+    column for two classes, ``has_split`` whether the file says what its rows are used for, in a column or as a fact.
     """
 
     holds: str
@@ -84,6 +87,7 @@ class ColumnMap:
     naming: Naming
     positive: str = ""
     one_column: bool = False
+    has_split: bool = False
 
     @property
     def is_single(self) -> bool:
@@ -121,21 +125,29 @@ class ColumnMap:
         return replace(self, naming=naming, positive=positive)
 
     def with_schema(
-        self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str
+        self, dtype: np.dtype[Any], shape: Sequence[int], stated: dict[str, Any], options: OpenOptions, path: str
     ) -> tuple[ColumnMap, Schema]:
-        """The map, with ``one_column`` set, and the schema; ``shape`` is that of all the data."""
+        """The map, with what is known of the data, and the schema.
+
+        ``shape`` is that of all the data, ``stated`` are the facts that the file states.
+        """
         one_column = self.is_single and is_one_column(self.holds, shape)
-        facts = facts | {"class_names": self.naming.names}
+        split, given = stated.get(SPLIT), options.facts.get(SPLIT)
+        has_column = SPLIT in self.columns  # whose values are not known yet
+        if not has_column and None not in (split, given) and split != given:
+            actual = f"{shorten(str(split))!r}, and {shorten(str(given))!r} was asked for"
+            raise ValueError(f"{path}: the file says that its samples are of the split {actual}")
+        facts = stated | options.facts | {"class_names": self.naming.names, SPLIT: None if has_column else given or split}
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
             facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
         schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, facts, f"{path}: ")
-        return replace(self, one_column=one_column), schema
+        return replace(self, one_column=one_column, has_split=has_column or split is not None), schema
 
 
 def check_options(
-    columns: Mapping[str, str | Sequence[str]] | None,
+    columns: Mapping[str, str | Sequence[str] | None] | None,
     groups: Sequence[str] | None,
     facts: dict[str, Any],
     *,
@@ -143,6 +155,7 @@ def check_options(
 ) -> OpenOptions:
     """Check what the caller says, before any file is opened."""
     mapped: dict[str, Columns] = {}
+    omitted = []
     ours = {alias: name for name, aliases in SINGLE.items() for alias in aliases}
     ours |= {name: name for name in (*DATA, PREDICTED)}
     for key, value in (columns or {}).items():
@@ -151,9 +164,11 @@ def check_options(
             expected = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
             actual = f"{key!r}{did_you_mean(key, ours)}"
             raise ValueError(f"columns maps our names to the file's, expected {expected}, got {actual}")
-        if name in mapped:
+        if name in mapped or name in omitted:
             raise ValueError(f"columns must give {name} once, got {name} and {key}")
-        if isinstance(value, str):
+        if value is None and name in OMITTABLE:
+            omitted.append(name)
+        elif isinstance(value, str):
             mapped[name] = value
         elif not isinstance(value, Sequence) or not all(isinstance(column, str) for column in value):
             raise ValueError(f"columns must give names of columns, got {shorten(repr(value))} for {name}")
@@ -168,7 +183,7 @@ def check_options(
         raise ValueError(f"groups must be a list of columns, got {groups!r}")
     facts = {name: fact for name, fact in facts.items() if fact is not None}
     positive = as_name(facts.pop("positive", None))
-    return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled, positive)
+    return OpenOptions(mapped, tuple(omitted), tuple(groups or ()), facts, unlabelled, positive)
 
 
 def match_columns(
@@ -216,6 +231,8 @@ class _Matcher(ColumnErrors):
                     raise ValueError(f"{self.path}: holds {listing(label_columns, 3)} as labels, but {SINGLE_LABEL}")
                 raise self.lacking("no labels", name, ("y", "true", "class", "actual"))
         columns |= self._groups()
+        if (split := self._split_column()) is not None:
+            columns[SPLIT] = split
         if not isinstance(sources, str):
             data_columns = set(sources)
             for name, source in columns.items():
@@ -223,6 +240,12 @@ class _Matcher(ColumnErrors):
                     title = shorten(str(source))
                     raise ValueError(f"{self.path}: column {title!r} is taken both for {holds} and for {name}")
         return ColumnMap(holds, columns, naming, self.options.positive)
+
+    def _split_column(self) -> str | None:
+        """The column that says what rows are used for; one that the caller takes as a group alone is not that."""
+        names = [name for name in self.names if name == SPLIT or (self.table and name.lower() == SPLIT)]
+        is_asked = SPLIT in self.options.columns or SPLIT in self.options.facts
+        return self._single(SPLIT, [name for name in names if is_asked or name not in self.options.groups])
 
     def _classes(self) -> dict[str, Columns]:
         """The predicted and the true classes beside confidences, for tables by class and the list of errors."""
@@ -261,6 +284,8 @@ class _Matcher(ColumnErrors):
         return predicted, labels
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
+        if name in self.options.omitted:
+            return None
         if name in self.options.columns:
             column = str(self.options.columns[name])
             if column not in self.present:

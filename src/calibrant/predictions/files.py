@@ -28,7 +28,7 @@ from calibrant._arrays import Array
 from calibrant._files import open_regular
 from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
-from calibrant.predictions.schema import DATA, Schema, find_positive
+from calibrant.predictions.schema import DATA, SPLIT, Schema, find_positive
 from calibrant.predictions.stores import FileStore
 from calibrant.predictions.values import count_row
 
@@ -261,7 +261,7 @@ class Reader:
 
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None):
         self.path, self.columns, self.schema, self.count = path, columns, schema, count
-        self.names, self.naming = tuple(columns.columns), columns.naming
+        self.names, self.naming = tuple(name for name in columns.columns if name != SPLIT), columns.naming
         self.decoder = LabelDecoder(schema.class_names)
 
     def rows(self) -> int:
@@ -359,7 +359,7 @@ def _choose_decoder(reader: Reader, values: LabelValues) -> LabelDecoder:
 
 
 def _check_shard(reference: Reader, reader: Reader) -> None:
-    facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(reference.names), sorted(reader.names))}
+    facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(reference.columns.columns), sorted(reader.columns.columns))}
     facts |= {name: (value, getattr(reader.schema, name)) for name, value in vars(reference.schema).items()}
     facts["numbers of the classes"] = (reference.naming.codes, reader.naming.codes)
     facts["the positive class"] = (reference.columns.positive, reader.columns.positive)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from calibrant.predictions.columns import check_options
 from calibrant.predictions.files import format_of, is_remote, open_files
+from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
-from calibrant.predictions.stores import BATCH, MemoryStore, Store, as_rows, compare_arrays, find_remarks, store_arrays
+from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, as_rows, compare_arrays, find_remarks, store_arrays
 
 Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]
@@ -58,6 +59,7 @@ class Predictions:
         split: ``"train"``, ``"val"``, ``"test"`` or None.
         labelled: whether there are labels, or whether each prediction was correct is known.
         files: the files that the predictions are read from, if they are not in memory.
+        repeats: how many rows repeat an id that came before; None if there are no ids.
         remarks: sentences about values that are valid but look odd, such as logits that look like probabilities.
 
     Example:
@@ -192,13 +194,13 @@ class Predictions:
         cls,
         path: str | Path | Sequence[str | Path],
         *,
-        columns: Mapping[str, str | Sequence[str]] | None = None,
+        columns: Mapping[str, str | Sequence[str] | None] | None = None,
         groups: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         kind: Kind | None = None,
         ignore_index: int | None = None,
-        split: Split | None = None,
+        split: str | None = None,
         unlabelled: bool = False,
     ) -> Predictions:
         """Open files of predictions; values are read when they are needed, and `batches` never holds them all.
@@ -221,6 +223,7 @@ class Predictions:
                 elsewhere: ``"s3://bucket/runs/*.parquet"``, ``gs://``, ``hdfs://``, as Arrow's file systems take it.
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
                 stands for all columns that match. The columns name the classes, without a shared prefix such as p_.
+                None for ids, objectness or split says that the file has none, whatever its columns are called.
             groups: further columns to take as groups.
             class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
                 have names are brought into this order, or refused if their names are different; columns that are listed
@@ -230,25 +233,27 @@ class Predictions:
             kind: ``"segmentation"`` for images, where the file does not say. Arrays ``[B, T, V]`` with labels
                 ``[B, T]`` are tokens.
             ignore_index: where the file does not say; -100 by default, as in the losses.
-            split: where the file does not say.
+            split: which rows to read, where the file has a column ``split`` with a value per row (train, val and test,
+                or any names), or a column that ``columns`` maps to it; several values are refused without it. Where
+                the file does not say, what its samples are used for: ``"train"``, ``"val"`` or ``"test"``.
             unlabelled: whether labels may be missing, as when a policy is applied to new data; everything else needs
                 them.
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         options = check_options(columns, groups, facts | {"split": split}, unlabelled=unlabelled)
-        return cls._of(open_files(path, options))
+        return cls._of(select_split(open_files(path, options), split))
 
     @classmethod
     def from_frame(
         cls,
         frame: Any,
         *,
-        columns: Mapping[str, str | Sequence[str]] | None = None,
+        columns: Mapping[str, str | Sequence[str] | None] | None = None,
         groups: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         ignore_index: int | None = None,
-        split: Split | None = None,
+        split: str | None = None,
         unlabelled: bool = False,
     ) -> Predictions:
         """Predictions in a data frame of pandas or polars, with columns as in a file.
@@ -283,6 +288,20 @@ class Predictions:
         if not isinstance(self, Predictions):
             raise TypeError("Predictions.load takes opened predictions: read a file with Predictions.open(path)")
         return Predictions._of(self._store.load())
+
+    def without_repeats(self) -> Predictions:
+        """The first row of each id: these predictions, where no id repeats or there are none.
+
+        Takes a pass over the ids, and some 25 bytes of memory per row; opened files are still read batch by batch.
+
+        Example:
+            >>> from calibrant import Predictions
+            >>> p = Predictions.from_confidence([0.9, 0.6, 0.9], [True, False, True], ids=["a", "b", "a"])
+            >>> p.repeats, p.without_repeats().ids.tolist()
+            (1, ['a', 'b'])
+        """
+        mask = first_rows(self._store)
+        return self if mask is None else Predictions._of(keep_rows(self._store, mask))
 
     def samples(self, index: slice | npt.ArrayLike) -> Predictions:
         """Some of the samples: a slice, an array of row numbers or a bool mask.
@@ -364,6 +383,14 @@ class Predictions:
         return "labels" in self._store.names or "correct" in self._store.names
 
     @property
+    def repeats(self) -> int | None:
+        """How many rows repeat an id that came before, in a pass over the ids; None if there are no ids."""
+        if "ids" not in self._store.names:
+            return None
+        mask = first_rows(self._store)
+        return 0 if mask is None else int(len(mask) - mask.sum())
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The files that the predictions are read from; none where they are in memory."""
         return self._store.files
@@ -404,6 +431,12 @@ def check_group(predictions: Predictions, column: str) -> None:
     if column not in predictions.group_names:
         available = ", ".join(predictions.group_names) or "none"
         raise ValueError(f"no group column {column!r}; there are {available}")
+
+
+def has_split(predictions: Predictions) -> bool:
+    """Whether the files of opened predictions say what their samples are used for, in a column or as a fact."""
+    store = predictions._store
+    return isinstance(store, FileStore) and store.readers[0].columns.has_split
 
 
 def replace_data(predictions: Predictions, holds: str, values: Any) -> Predictions:

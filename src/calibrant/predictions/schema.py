@@ -27,9 +27,11 @@ from calibrant._validation import check_choice, did_you_mean, listing, shorten
 
 DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
+SINGLE |= {"split": ("split",)}
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
 ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
 GROUP = "group."
+SPLIT = "split"  # a column that says for every row what it is used for, or one fact for all
 #: Customary names of columns, compared without regard to case.
 CUSTOMARY_NAMES = {
     "labels": ("y_true", "true_label", "true_labels", "truth", "ground_truth", "target", "targets"),
@@ -52,6 +54,11 @@ UNITS = {
 #: The label that is ignored by default, as in `torch.nn.CrossEntropyLoss` and the losses here.
 IGNORED = -100
 SPLITS = ("train", "val", "test")
+#: What the values of a column of splits mean, in lower case.
+SPLIT_WORDS = {name: name for name in SPLITS} | {"training": "train", "testing": "test"}
+SPLIT_WORDS |= dict.fromkeys(("valid", "validation", "dev", "development"), "val")
+#: Columns of ours that a file may have and a caller may leave out.
+OMITTABLE = ("ids", "objectness", SPLIT)
 LONGEST_NAME = 1000
 #: Pairs whose second member is positive by convention.
 CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))

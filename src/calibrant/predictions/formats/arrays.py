@@ -20,7 +20,7 @@ from calibrant._files import ArrayHeader, read_header, read_into
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import Schema
+from calibrant.predictions.schema import SPLIT, Schema
 from calibrant.predictions.stores import BATCH, Store, first_dtypes
 from calibrant.predictions.values import Location, shape_hint, two_columns
 
@@ -260,15 +260,14 @@ def open_arrays(
 
     ``facts`` are class names and the like, as the file states them; ``data`` is what it holds, where its name says so.
     """
-    names = [name for name in names if name not in FILE_FACTS]
+    names = [name for name in names if name not in FILE_FACTS or (name == SPLIT and SPLIT not in facts)]
     columns = match_columns(names, options, path, table=False, data=data)
     arrays = {name: [array_of(source) for source in columns.sources(name)] for name in columns.columns}
     (numbers,), labels = arrays[columns.holds], arrays.get("labels", [])
     columns = columns.with_names(facts, options, path)
-    facts = facts | options.facts
-    if "kind" not in facts and labels and _are_tokens(numbers.shape, labels[0].shape):
+    if "kind" not in facts | options.facts and labels and _are_tokens(numbers.shape, labels[0].shape):
         facts["kind"] = "tokens"
-    columns, schema = columns.with_schema(numbers.dtype, numbers.shape, facts, path)
+    columns, schema = columns.with_schema(numbers.dtype, numbers.shape, facts, options, path)
     if labels and labels[0].shape[1:] == (1,) and not schema.shape_of("labels"):
         labels[0] = replace(labels[0], shape=labels[0].shape[:1])  # a column, as frames and networks have them
     return ArrayReader(path, arrays, columns, schema)
@@ -285,6 +284,8 @@ def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> 
     for name in (name for name in FILE_FACTS if name in names):
         array = array_of(name)
         is_list = name == "class_names"
+        if name == SPLIT and len(array.shape) == 1 and array.shape[0] > 1:
+            continue  # one value per row
         if array.shape not in ((), (1,)) if not is_list else len(array.shape) != 1 or not array.shape[0]:
             expected = "a list" if is_list else "one value"
             raise ValueError(f"{array.path}: {name} must be {expected}, got {list(array.shape)}")

@@ -44,7 +44,7 @@ from calibrant.predictions.formats.tables import (
     name_labels,
 )
 from calibrant.predictions.labels import LabelDecoder, LabelValues
-from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, Schema, number_of
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, SPLIT, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import Location, count_row, no_value
 
@@ -104,10 +104,10 @@ class CsvReader(Reader):
                 self._survey()
             if "labels" in names and "labels" not in self.types:
                 self.types["labels"] = self._first_label_type()
-            types = {}
+            types, defaults = {}, {"correct": pa.bool_(), SPLIT: pa.string()}
             for name in names:
                 for column in self.columns.sources(name):
-                    types[column] = self.types.get(name) or (pa.bool_() if name == "correct" else pa.float64())
+                    types[column] = self.types.get(name) or defaults.get(name, pa.float64())
             row = 0
             for batch in self._batches(types):
                 if batch.num_rows:
@@ -272,7 +272,7 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
         header, dialect, length = _read_header(handle, path, file.stamp.size)
     columns = match_columns([name.strip() for name in header], options, str(path), table=True)
     shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
-    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 

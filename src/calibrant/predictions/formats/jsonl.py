@@ -108,7 +108,7 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     shape: tuple[int, ...] = (1, len(sources))
     if columns.is_single:
         shape = (1, len(line.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
-    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 

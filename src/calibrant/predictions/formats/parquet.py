@@ -185,7 +185,7 @@ def _read_footer(file: DataFile | RemoteFile, handle: IO[bytes], options: OpenOp
             return parquet.iter_batches(batch_size=1, columns=[column])
 
         shape = sample_shape(arrow_schema, columns, first_rows, stated_shape)
-    columns, schema = columns.with_schema(dtype, (count, *shape), facts | options.facts, path)
+    columns, schema = columns.with_schema(dtype, (count, *shape), facts, options, path)
     size = schema.numbers * schema.dtype.itemsize
     if size > max(LEAST_SAMPLE, RATIO * file.stamp.size):  # one sample alone is read at once
         limit = f"{RATIO} times as large as the file of {file.stamp.size:,} bytes"

@@ -19,7 +19,8 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import UNITS, Schema
+from calibrant.predictions.row_selection import select_split
+from calibrant.predictions.schema import SPLIT, UNITS, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
 from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value, two_columns
 
@@ -89,10 +90,10 @@ def from_frame(frame: Any, options: OpenOptions) -> MemoryStore:
         matched = match_columns(table.schema.names, options, FRAME, table=True)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
-        matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
+        matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), {}, options, FRAME)
     reader = FrameReader(table, matched, schema)
     choose_decoders([reader])
-    return FileStore([reader]).load()
+    return select_split(FileStore([reader]), options.facts.get(SPLIT)).load()
 
 
 def _as_table(frame: Any) -> Any:

@@ -1,0 +1,254 @@
+"""Which rows of predictions count: those of one split, and the first row of each id.
+
+A column ``split`` says for every row what it is used for. Rows of several splits are never pooled in silence: a caller
+names one of them. Rows that are left out are read, as columns are, and dropped batch by batch; what is remembered is one
+byte per row.
+
+Two rows with one id are hardly two independent samples. Ids are compared by 64-bit hashes: whole numbers exactly, texts
+beyond any reasonable doubt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import Array
+from calibrant._numbers import count
+from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.predictions.files import Reader
+from calibrant.predictions.schema import SPLIT, SPLIT_WORDS, UNITS
+from calibrant.predictions.stores import GRAIN, FileStore, MemoryStore, Store
+
+if TYPE_CHECKING:
+    from calibrant.predictions.predictions import Predictions
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+MOST_SPLITS = 1000  # different values of a column that says what rows are used for
+MOST_IDS = 1 << 20  # different ids that are counted exactly
+_NO_LIMIT = np.uint64(2**64 - 1)
+
+
+class SelectedRows(Reader):
+    """The rows of a file that a mask keeps."""
+
+    def __init__(self, reader: Reader, mask: Bools):
+        super().__init__(reader.path, reader.columns, reader.schema, int(np.count_nonzero(mask)))
+        self.reader, self.mask = reader, mask
+
+    def file_of(self, name: str) -> str:
+        """The file that a column is in."""
+        return self.reader.file_of(name)
+
+    def name_row(self, row: int) -> str:
+        """The name of a row in errors, as the whole file counts it."""
+        rows = np.flatnonzero(self.mask)
+        return self.reader.name_row(int(rows[row]) if row < len(rows) else row)
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """The pieces of the file without the rows that are left out."""
+        start = 0
+        for piece in self.reader.pieces(names, rows):
+            stop = start + len(next(iter(piece.values())))
+            mask = self.mask[start:stop]
+            if mask.all():
+                yield piece
+            elif mask.any():
+                yield {name: array[mask] for name, array in piece.items()}
+            start = stop
+
+
+def keep_rows(store: Store, mask: Bools) -> Store:
+    """The rows of a store that a mask keeps; files are still read batch by batch."""
+    if isinstance(store, MemoryStore):
+        return store.take(np.flatnonzero(mask))
+    readers, start = [], 0
+    for reader in store.readers:
+        stop = start + reader.rows()
+        if mask[start:stop].any():
+            readers.append(SelectedRows(reader, mask[start:stop]))
+        start = stop
+    return FileStore(readers)
+
+
+# ---- splits -------------------------------------------------------------------------------------------------------
+def select_split(store: FileStore, split: str | None) -> FileStore:
+    """The rows of the split that the caller names, where the files have a column of splits; else all rows.
+
+    Rows of several splits without a name are refused. What the rows are used for becomes a fact of the predictions.
+    """
+    readers = store.readers
+    if SPLIT not in readers[0].columns.columns:
+        return store
+    counts: Counter[str] = Counter()
+    parts: list[tuple[list[str], Array]] = []
+    for reader in readers:
+        for piece in reader.pieces([SPLIT], GRAIN):
+            levels, codes, sizes = np.unique(piece[SPLIT], return_inverse=True, return_counts=True)
+            names = [f"{level:.15g}" if isinstance(level, float) else str(level).strip() for level in levels.tolist()]
+            for name, size in zip(names, sizes.tolist(), strict=True):
+                counts[name] += size
+            if len(counts) > MOST_SPLITS:
+                break
+            parts.append((names, codes.astype(np.uint16)))
+    value = _chosen_split(readers, counts, split)
+    for reader in readers:
+        reader.schema = replace(reader.schema, split=SPLIT_WORDS.get(value.lower()))
+    if len(counts) == 1:
+        return store
+    return keep_rows(store, np.concatenate([(np.array(names) == value)[codes] for names, codes in parts]))
+
+
+def _chosen_split(readers: Sequence[Reader], counts: Counter[str], split: str | None) -> str:
+    """The value of the column that is meant: the only one, or the one that the caller names."""
+    column = shorten(readers[0].columns.sources(SPLIT)[0])
+    prefix = f"{readers[0].path}{f' and {len(readers) - 1} more' if len(readers) > 1 else ''}: the column {column!r}"
+    pooled = "--column split= (columns={'split': None}) pools all rows"
+    if len(counts) > MOST_SPLITS:
+        raise ValueError(
+            f"{prefix} must say what rows are used for, got more than {count(MOST_SPLITS)} values: {pooled}"
+        )
+    values = listing([f"{shorten(value) or repr(value)} ({count(size)} rows)" for value, size in counts.items()], 8)
+    if split is None:
+        if len(counts) == 1:
+            return next(iter(counts))
+        raise ValueError(
+            f"{prefix} has {values}: choose one with --split NAME (in Python split='NAME'); {pooled}"
+        )
+    for meaning in (str, str.lower, lambda name: SPLIT_WORDS.get(name.lower(), name)):
+        matches = [value for value in counts if meaning(value) == meaning(split)]
+        if len(matches) == 1:
+            return matches[0]
+    raise ValueError(f"{prefix} has {values}, but no {shorten(split)!r}{did_you_mean(split, list(counts))}")
+
+
+# ---- repeated ids -------------------------------------------------------------------------------------------------
+def hash_ids(ids: Array) -> Hashes:
+    """A hash of 64 bits per id: of whole numbers different for different ones, of texts whatever the column's width."""
+    if ids.dtype.kind != "U":
+        return _mix(ids.astype(np.int64).view(np.uint64))
+    points = np.ascontiguousarray(ids).view(np.dtype(np.uint32).newbyteorder(ids.dtype.byteorder))
+    hashes = np.zeros(len(ids), np.uint64)
+    for column in points.reshape(len(ids), -1).T:  # a text ends where its code points are 0
+        mixed = (hashes ^ column.astype(np.uint64)) * np.uint64(0x9FB21C651E98DF25)
+        hashes = np.where(column, mixed ^ (mixed >> np.uint64(29)), hashes)
+    return _mix(hashes)
+
+
+def _mix(values: Hashes) -> Hashes:
+    """The finalizer of splitmix64, which maps different values to different values."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def first_rows(store: Store) -> Bools | None:
+    """Which rows have an id that no row before has; None if no id repeats, or there are none.
+
+    Takes a pass over the ids, and some 25 bytes per row.
+    """
+    if "ids" not in store.names:
+        return None
+    hashes = np.concatenate([hash_ids(block["ids"]) for block in store.blocks(GRAIN, ["ids"])])
+    _, rows = np.unique(hashes, return_index=True)
+    if len(rows) == len(hashes):
+        return None
+    mask = np.zeros(len(hashes), bool)
+    mask[rows] = True
+    return mask
+
+
+def resolve_repeats(predictions: Predictions, repeats: str | None) -> Predictions:
+    """Predictions for work that takes samples to be independent: repeated ids are refused, or ``repeats`` says how.
+
+    With ``"first"`` the first row of each id is kept.
+    """
+    if repeats not in (None, "first"):
+        raise ValueError(f"repeats must be 'first' or not be given, got {shorten(repr(repeats))}")
+    if repeats == "first":
+        return predictions.without_repeats()
+    number = predictions.repeats
+    if number:
+        raise ValueError(f"{repeat_words(number, len(predictions), predictions.kind)}: {REPEAT_REMEDIES}")
+    return predictions
+
+
+#: What to do about repeated ids.
+REPEAT_REMEDIES = (
+    "--repeats first keeps the first row of each id (in Python repeats='first'); if the column does not identify "
+    "samples, --column ids= leaves it out (columns={'ids': None})"
+)
+
+
+def repeat_words(repeats: int, rows: int, kind: str, *, is_exact: bool = True) -> str:
+    """How many rows repeat an id, and why that matters."""
+    unit, each = UNITS[kind][0], rows / max(1, rows - repeats)
+    average = f" ({each:.3g} per id on average)" if each >= 3 else ""
+    verb = "repeats" if repeats == 1 else "repeat"
+    return (
+        f"{'' if is_exact else 'about '}{count(repeats)} of {count(rows)} {unit} {verb} an id that came before{average}, "
+        f"and {unit} with the same id are not independent"
+    )
+
+
+class RepeatCount:
+    """Counts the rows whose id came before, in memory that does not grow with the data.
+
+    All of up to `MOST_IDS` different ids are counted. Of more ids those with the smallest hashes are, a random sample:
+    each with all of its rows, so that the share of repeated rows among theirs is an estimate of that of all.
+    """
+
+    def __init__(self) -> None:
+        self.rows, self.size = 0, 0
+        self.limit = _NO_LIMIT
+        self.parts: list[tuple[Hashes, Array]] = []
+
+    def add(self, ids: Array) -> None:
+        """Count the ids of further rows."""
+        self.rows += len(ids)
+        self._append(*np.unique(hash_ids(ids), return_counts=True))
+
+    def absorb(self, other: RepeatCount) -> None:
+        """Add what was counted in another part of the data."""
+        self.rows += other.rows
+        self.limit = min(self.limit, other.limit)
+        for part in other.parts:
+            self._append(*part)
+
+    def _append(self, hashes: Hashes, counts: Array) -> None:
+        rows = hashes <= self.limit
+        self.parts.append((hashes[rows], counts[rows]))
+        self.size += len(self.parts[-1][0])
+        if self.size > 2 * MOST_IDS:
+            self._join()
+
+    def _join(self) -> tuple[Hashes, Any]:
+        """The different ids by their hashes, as many as are kept, and the number of rows of each."""
+        hashes, codes = np.unique(np.concatenate([part for part, _ in self.parts]), return_inverse=True)
+        counts = np.bincount(codes, np.concatenate([part for _, part in self.parts])).astype(np.int64)
+        if len(hashes) > MOST_IDS:
+            self.limit = hashes[MOST_IDS - 1]
+        rows = hashes <= self.limit
+        self.parts, self.size = [(hashes[rows], counts[rows])], int(rows.sum())
+        return self.parts[0]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all ids were counted."""
+        return bool(self.limit == _NO_LIMIT)
+
+    @property
+    def repeats(self) -> int:
+        """How many rows repeat an id that came before; an estimate where there are very many ids."""
+        if not self.rows:
+            return 0
+        hashes, counts = self._join()
+        repeated = int(counts.sum()) - len(hashes)
+        return repeated if self.is_exact else round(self.rows * repeated / int(counts.sum()))
