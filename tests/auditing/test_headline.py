@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,34 +78,91 @@ def test_the_next_command_has_the_options_of_the_audit_and_runs(table, capsys):
     code, out, err = run(capsys, "audit", "my predictions.csv", *reading, "--json", "--replicates", 50)
     assert code == 0, err
     command = json.loads(out)["next"]["command"]
-    assert shlex.split(command) == ["calibrant", "fit", "my predictions.csv", *reading]
-    assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'")
-    code, _, err = run(capsys, *shlex.split(command)[1:])
-    assert code == 0, err
-    code, out, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
-    assert out.rstrip().endswith(command)
+    parts = ["my_predictions_fit.npz", "my_predictions_judge.npz"]
+    first, second, third = (shlex.split(line) for line in command.split(" && "))
+    assert first == ["calibrant", "holdout", "my predictions.csv", *reading, "-o", *parts]
+    assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'").replace("&amp;", "&")
+    code, printed, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
+    assert printed.rstrip().endswith(command)
+    for words in (first, second, third):
+        code, out, err = run(capsys, *words[1:])
+        assert code == 0, err
+    assert "fitted on these" not in out
+
+
+FACTS = {"holds": "logits", "kind": "classification", "split": None, "level": "poor", "has_val": False}
+WORDS = CommandWords({"m": "m.npz"}, policy="p.json", reading=["--segmentation"])
+
+
+def step_of(words=WORDS, policy=None, **facts):
+    if policy is not None:
+        policy = {"menu": [], "fitted_on_these": False} | policy
+    return next_step(words, "m", **FACTS | facts, policy=policy)
+
+
+def test_nothing_is_fitted_on_the_audited_file():
+    words = replace(WORDS, val="v.npz")
+    policies = [None, *({"kept": kept} for kept in ("yes", "no", "no sign", "unclear", "nothing", "unknown"))]
+    policies += [{"kept": "nothing", "menu": [{"risk": 0.15, "coverage": 0.1}]}]
+    for policy in (*policies, *(part | {"fitted_on_these": True} for part in policies if part)):
+        for split in (None, "train", "val", "test"):
+            for has_val in (False, True):
+                step = step_of(words, policy, split=split, has_val=has_val)
+                assert "fit m.npz" not in step["text"] + step["command"]
 
 
 def test_what_comes_next_depends_on_what_there_is():
-    words = CommandWords({"m": "m.npz"}, val=None, policy="p.json", reading=["--segmentation"])
-    facts = {"holds": "logits", "split": None, "level": "poor"}
-    kept = {"menu": [], "kept": "yes"}
-    assert next_step(words, "m", **facts, policy=kept)["command"] == "calibrant apply p.json m.npz --segmentation"
-    broken = {"menu": [], "kept": "no"}
-    assert next_step(words, "m", **facts, policy=broken)["command"] == "calibrant fit m.npz --segmentation"
+    assert step_of(policy={"kept": "yes"})["command"] == "calibrant apply p.json m.npz --segmentation"
+    divided = (
+        "calibrant holdout m.npz --segmentation -o m_fit.npz m_judge.npz && calibrant fit m_fit.npz"
+        " && calibrant audit m_judge.npz --policy policy.json"
+    )
+    assert step_of()["command"] == divided
+    assert "calibrant fit VALIDATION --segmentation" in step_of()["text"]
+    assert step_of(policy={"kept": "no"})["command"] == divided
     silent = {"menu": [{"risk": 0.15, "coverage": 0.1}], "kept": "nothing"}
-    step = next_step(words, "m", **facts, policy=silent)
-    assert step["command"] == "calibrant fit m.npz --segmentation --target-risk 0.15"
-    assert next_step(words, "m", **facts | {"holds": "confidence"}, policy=None)["command"] is None
-    test = next_step(words, "m", **facts | {"split": "test"}, policy=None)
-    assert test["command"] == "calibrant fit VALIDATION --segmentation"
-    both = next_step(CommandWords({"m": "m.npz"}, val="v.npz"), "m", **facts, policy=None)
+    assert step_of(policy=silent)["command"] == divided.replace("m_fit.npz &&", "m_fit.npz --target-risk 0.15 &&")
+    assert step_of(holds="confidence")["command"] is None
+    assert step_of(kind="tokens")["command"] is None
+    assert step_of(split="test")["command"] == "calibrant fit VALIDATION --segmentation"
+    words = CommandWords({"m": "m.npz"}, val="v.npz")
+    both = step_of(words, has_val=True)
     assert both["command"] == "calibrant fit v.npz && calibrant audit m.npz --policy policy.json"
+    assert step_of(words, has_val=True, policy=silent)["command"].startswith(
+        "calibrant fit v.npz --target-risk 0.15 &&"
+    )
+    own = step_of(policy={"kept": "yes", "fitted_on_these": True})
+    assert own["command"] == "calibrant audit TEST --segmentation --policy p.json"
 
 
-def test_in_python_it_is_a_line_of_python():
-    step = audit(Predictions.from_logits(*drawn(300, 4, 2.0, 1)), replicates=20).document["next"]
-    assert step["command"] == "Policy.fit(predictions, target_risk=0.05)"
+@pytest.mark.parametrize(
+    ("file", "stem"), [("a/shards/*.parquet", "predictions"), ("s3://bucket/x.parquet", "x"), ("m.csv.gz", "m")]
+)
+def test_the_parts_of_a_divided_file_are_files_of_this_folder(file, stem):
+    words = shlex.split(CommandWords({}).divide(file))
+    assert words[words.index("-o") + 1] == f"{stem}_fit.npz"
+
+
+def test_the_held_out_file_of_one_model_is_not_that_of_another(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(2000, 5, 1.0, 4)
+    Predictions.from_logits(z, y).save("better.npz")
+    Predictions.from_logits(3 * z, y).save("worse.npz")
+    Predictions.from_logits(*drawn(1000, 5, 3.0, 5)).save("val_of_worse.npz")
+    words = ("worse.npz", "better.npz", "--val", "val_of_worse.npz", "--replicates", 50, "-o", "none", "--json")
+    step = json.loads(run(capsys, "audit", *words)[1])["next"]
+    assert "better.npz" in step["command"]
+    assert "val_of_worse" not in step["command"]
+
+
+def test_in_python_it_is_lines_of_python_that_run():
+    predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
+    for options in ({}, {"val": val}):
+        step = audit(predictions, replicates=20, **options).document["next"]
+        names = {"predictions": predictions, "val": val, "Policy": Policy, "audit": audit}
+        exec(step["command"], names)
+        assert isinstance(names["policy"], Policy)
+    assert "Policy.fit(predictions" not in step["command"]
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe_model
-    from calibrant.auditing.headline import better_model, describe_policy, next_step, overall_verdict
+    from calibrant.auditing.headline import PythonWords, better_model, describe_policy, next_step, overall_verdict
     from calibrant.metrics import check_level
     from calibrant.selective import FITTED_ON_THESE, Outcome
 
@@ -193,8 +193,9 @@ def audit(
             document["notes"].insert(0, FITTED_ON_THESE)
     best = main if promise is not None else better_model(documents, comparisons) or main
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
-    facts: dict[str, Any] = {"holds": models[best].holds, "split": models[best].split, "level": level_of_best}
-    step = next_step(commands, best, policy=promise, **facts)
+    facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}
+    has_val = val is not None and best == main
+    step = next_step(commands or PythonWords(), best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",
         "version": 1,

@@ -7,9 +7,11 @@ step is one sentence, with the exact command if there is one.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from calibrant._numbers import allowed, percent, round_percent
@@ -169,7 +171,10 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
     if outcome.fitted_on_these:
-        level, title = "info", "The policy was fitted on these very predictions, which cannot show how it does on new ones"
+        level, title = (
+            "info",
+            "The policy was fitted on these very predictions, which cannot show how it does on new ones",
+        )
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
@@ -284,62 +289,107 @@ class CommandWords:
     policy: str | None = None  # the policy's file, or None
     reading: Sequence[str] = ()  # the options that say how files are read, as they were given
 
-    def fit(self, file: str, *options: str) -> str:
-        """The command that fits a policy on a file."""
-        return shlex.join(["calibrant", "fit", file, *self.reading, *options])
+    validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
-    def check(self, file: str) -> str:
-        """The command that judges the policy which `fit` writes on a file."""
-        return shlex.join(["calibrant", "audit", file, *self.reading, "--policy", "policy.json"])
+    def fit(self, file: str, risk: float | None = None) -> str:
+        """The command that fits a policy on a file."""
+        return shlex.join(["calibrant", "fit", file, *self.reading, *_risk_options(risk)])
+
+    def judge(self, file: str) -> str:
+        """The command that judges the audit's policy, or the one that `fit` writes, by a file."""
+        return shlex.join(["calibrant", "audit", file, *self.reading, "--policy", self.policy or "policy.json"])
+
+    def fit_and_judge(self, file: str, test: str, risk: float | None = None) -> str:
+        """The commands that fit a policy on a file and judge it by another."""
+        return f"{self.fit(file, risk)} && {replace(self, policy=None).judge(test)}"
 
     def apply(self, file: str) -> str:
         """The command that decides about a file."""
         return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading])
 
+    def divide(self, file: str, risk: float | None = None) -> str:
+        """The commands that divide a file, fit a policy on one part, and judge it by the other."""
+        stem = re.sub(r"\W+", "_", Path(file).name.partition(".")[0]).strip("_") or "predictions"
+        parts = f"{stem}_fit.npz", f"{stem}_judge.npz"
+        divide = shlex.join(["calibrant", "holdout", file, *self.reading, "-o", *parts])
+        # The parts hold what the options for reading say of the file.
+        return f"{divide} && {replace(self, reading=()).fit_and_judge(*parts, risk)}"
+
+
+@dataclass(frozen=True)
+class PythonWords:
+    """The same for an audit in Python, whose predictions are called by their role."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    val: str = "val"
+
+    validation, test = "val", "test"
+
+    def fit(self, file: str, risk: float | None = None) -> str:
+        """The line that fits a policy."""
+        return f"Policy.fit({file}, target_risk={0.05 if risk is None else risk:g})"
+
+    def judge(self, file: str) -> str:
+        """The line that judges a policy."""
+        return f"audit({file}, policy=policy)"
+
+    def fit_and_judge(self, file: str, test: str, risk: float | None = None) -> str:
+        """The lines that fit a policy and judge it by other predictions."""
+        return f"policy = {self.fit(file, risk)}\n{self.judge(test)}"
+
+    def apply(self, file: str) -> str:
+        """The line that decides."""
+        return f"policy.decide({file})"
+
+    def divide(self, file: str, risk: float | None = None) -> str:
+        """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
+        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', risk)}"
+
+
+def _risk_options(risk: float | None) -> list[str]:
+    return [] if risk is None else ["--target-risk", f"{risk:g}"]
+
 
 def next_step(
-    words: CommandWords | None, model: str, *, holds: str, split: str | None, level: str, policy: Part | None
+    words: CommandWords | PythonWords,
+    model: str,
+    *,
+    holds: str,
+    kind: str,
+    split: str | None,
+    level: str,
+    policy: Part | None,
+    has_val: bool,
 ) -> dict[str, str | None]:
-    """The sentence and the command, or a line of Python if no command line was used.
+    """The sentence and the command, or lines of Python; nothing is ever fitted on the audited predictions.
 
-    ``model`` is the name of the model to continue with, ``holds`` and ``split`` are those of its predictions, and
-    ``level`` is that of the verdict on it.
+    ``model`` is the name of the model to continue with; ``holds``, ``kind`` and ``split`` are those of its predictions,
+    ``level`` is that of the verdict on it, and ``has_val`` is whether there are held-out predictions of it.
     """
-    if holds == "confidence":
-        text = "Confidences alone can be judged but not repaired: save the logits or probabilities of every class."
+    file = words.files.get(model, "predictions")
+    if holds == "confidence" or kind == "tokens":
+        subject = "Confidences alone" if holds == "confidence" else "Tokens"
+        values = "of every class" if holds == "confidence" else "of whole answers"
+        text = f"{subject} can be judged but not repaired: save the logits or probabilities {values}."
         return {"text": text, "command": None}
-    if words is None:
-        return _in_python(split, level, policy)
-    file = words.files.get(model, model)
-    if policy is not None:
-        return _after_policy(words, file, split, policy)
-    if words.val is not None:
-        text = f"{_task(level)}, on the held-out predictions; then judge that on these:"
-        return {"text": text, "command": f"{words.fit(words.val)} && {words.check(file)}"}
-    if split == "test":
-        text = f"{_task(level)}, on held-out predictions (VALIDATION here), because nothing is fitted on test data:"
-        return {"text": text, "command": words.fit("VALIDATION")}
-    return {"text": f"{_task(level)}:", "command": words.fit(file)}
-
-
-def _task(level: str) -> str:
-    return "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
-
-
-def _after_policy(words: CommandWords, file: str, split: str | None, policy: Part) -> dict[str, str | None]:
-    options, file_to_fit = [], file if split != "test" else "VALIDATION"
-    if policy["menu"]:
-        options = ["--target-risk", f"{policy['menu'][0]['risk']:g}"]
-        text = "Fit again, on samples that the policy has not seen, with a risk that can be promised:"
-    elif policy["kept"] == "no":
-        text = "The policy does not fit these samples: fit another on labelled ones like them:"
-    else:
+    if policy is not None and policy["fitted_on_these"]:
+        text = f"Judge the policy by labelled samples that it was not fitted on ({words.test} here):"
+        return {"text": text, "command": words.judge(words.test)}
+    if policy is not None and not policy["menu"] and policy["kept"] != "no":
         return {"text": "Write down the policy's answers:", "command": words.apply(file)}
-    return {"text": text, "command": words.fit(file_to_fit, *options)}
-
-
-def _in_python(split: str | None, level: str, policy: Part | None) -> dict[str, str | None]:
-    if policy is not None and policy["kept"] != "no" and not policy["menu"]:
-        return {"text": "Decide about samples with the policy:", "command": "policy.decide(predictions)"}
-    held_out = "val" if split == "test" else "predictions"
-    return {"text": f"{_task(level)}:", "command": f"Policy.fit({held_out}, target_risk=0.05)"}
+    risk, task = None, "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
+    if policy is not None and policy["menu"]:
+        risk, task = policy["menu"][0]["risk"], "Fit again with a risk that can be promised"
+    elif policy is not None:
+        task = "The policy does not fit these samples: fit another for samples like them"
+    is_broken = policy is not None and risk is None
+    if has_val and words.val is not None and not is_broken:
+        text = f"{task}, on the held-out predictions; then judge that on these:"
+        return {"text": text, "command": words.fit_and_judge(words.val, file, risk)}
+    source = "labelled ones that are not audited here" if is_broken else "held-out predictions of the same model"
+    if split == "test":
+        text = f"{task}, on {source} ({words.validation} here), because nothing is fitted on test data:"
+        return {"text": text, "command": words.fit(words.validation, risk)}
+    source += "" if is_broken else ", not on these"
+    text = f"{task}, on {source} ({words.fit(words.validation, risk)}). If there are none, divide these:"
+    return {"text": text, "command": words.divide(file, risk)}

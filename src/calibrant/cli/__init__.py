@@ -71,6 +71,10 @@ COMMANDS = {
         "Repair a model and decide when it may answer: fit a calibrator, a score and a threshold on held-out "
         "predictions.",
     ),
+    "holdout": (
+        "holdout:holdout_command",
+        "Divide labelled predictions at random into two files: one to fit a policy on, one to judge it by.",
+    ),
     "lens": (
         "lens:lens_command",
         "Show what label each loss really trains towards: effective label q', smoothing f and indicator C.",
@@ -107,7 +111,7 @@ _FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", 
 _OTHER_NAMES = {
     "calibrate": "fit", "repair": "fit", "policy": "fit", "report": "audit", "evaluate": "audit", "eval": "audit",
     "test": "audit", "plot": "audit", "decide": "apply", "run": "train", "losses": "methods",
-    "onnx": "export", "inspect": "data",
+    "onnx": "export", "inspect": "data", "split": "holdout", "divide": "holdout",
 }  # fmt: skip
 
 
@@ -224,7 +228,7 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
     before, mark, python = message.partition(" (in Python ")
     for name, option in _OPTIONS.items():
         before = re.sub(rf"(?<![-\w]){name}\b", option, before)
-    before = re.sub(r"^((?:\S+: )?)(confidence|level|sets|alpha) must (be|lie)", r"\1--\2 must \3", before)
+    before = re.sub(r"^((?:\S+: )?)(confidence|level|sets|alpha|share) must (be|lie)", r"\1--\2 must \3", before)
     before = before.replace('kind="segmentation"', "--segmentation").replace(
         "columns maps our names", "--column maps our names"
     )
@@ -237,7 +241,7 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
 def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
     """What to do, if the message does not say it."""
     command, files = words[0] if words else "", [word for word in words[1:] if word.lower().endswith(_FILES)]
-    options = "--(target-risk|target-coverage|confidence|level|sets|alpha)"
+    options = "--(target-risk|target-coverage|confidence|level|sets|alpha|share)"
     share = re.search(rf"({options}\b|the share of .+) must .* got (\d+(?:\.\d+)?)$", message)
     if share and 1 < float(share[3]) < 100:
         return f" ({float(share[3]):g}% is {float(share[3]) / 100:g})"

@@ -46,9 +46,7 @@ def fit_command(
         float | None, share_option("Allowed share of wrong answers, such as 5% or 0.05 (the default).")
     ] = None,
     confidence: Annotated[float, share_option("Confidence level of the guaranteed risk.")] = 0.95,
-    target_coverage: Annotated[
-        float | None, share_option("Instead of a risk: share of samples to answer.")
-    ] = None,
+    target_coverage: Annotated[float | None, share_option("Instead of a risk: share of samples to answer.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Policy to write.")] = Path("policy.json"),
     method: Annotated[
         str, typer.Option(help="How the threshold is found: best, fixed-sequence, sgr or empirical.")

@@ -261,6 +261,15 @@ APPLY = _document(
     },
 )
 
+_WRITTEN = _object({"path": TEXT, "samples": COUNT})
+NEXT = _object({"text": TEXT, "command": _optional(TEXT)})
+
+HOLDOUT = _document(
+    "holdout",
+    "What calibrant holdout --json prints",
+    {"fit": _WRITTEN, "judge": _WRITTEN, "share": SHARE, "by": _optional(TEXT), "seed": COUNT, "next": NEXT},
+)
+
 EXPORT = _document(
     "export",
     "What calibrant export --json prints",
@@ -316,6 +325,7 @@ SCHEMAS: dict[str, Schema] = {
     "check": CHECK,
     "compare": COMPARE,
     "export": EXPORT,
+    "holdout": HOLDOUT,
     "fit": FIT,
     "monitor": MONITOR,
     "predict": PREDICT,

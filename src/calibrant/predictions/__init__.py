@@ -6,6 +6,7 @@
 `files`            the files that a path means, and how they are opened; `formats` has one module per format
 `columns`          which columns of a file are used; `column_names` has what their names mean
 `row_selection`    which rows are used: those of a split, and the first row of each id
+`holdout`          one set as two: to fit on, and to judge by
 `labels`           which class a label means
 `schema`           facts that are known before any value is read
 `values`           checks of the values, and the number of decimal places of probabilities

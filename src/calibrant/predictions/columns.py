@@ -137,7 +137,9 @@ class ColumnMap:
         if not has_column and None not in (split, given) and split != given:
             actual = f"{shorten(str(split))!r}, and {shorten(str(given))!r} was asked for"
             raise ValueError(f"{path}: the file says that its samples are of the split {actual}")
-        facts = stated | options.facts | {"class_names": self.naming.names, SPLIT: None if has_column else given or split}
+        facts = (
+            stated | options.facts | {"class_names": self.naming.names, SPLIT: None if has_column else given or split}
+        )
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):

@@ -119,9 +119,7 @@ def _chosen_split(readers: Sequence[Reader], counts: Counter[str], split: str | 
     if split is None:
         if len(counts) == 1:
             return next(iter(counts))
-        raise ValueError(
-            f"{prefix} has {values}: choose one with --split NAME (in Python split='NAME'); {pooled}"
-        )
+        raise ValueError(f"{prefix} has {values}: choose one with --split NAME (in Python split='NAME'); {pooled}")
     for meaning in (str, str.lower, lambda name: SPLIT_WORDS.get(name.lower(), name)):
         matches = [value for value in counts if meaning(value) == meaning(split)]
         if len(matches) == 1:
