@@ -40,7 +40,11 @@ def test_more_accurate_but_worse_calibrated_is_not_better():
     guess = np.where(rng.random(3000) < 0.3, y, z.argmax(1))  # right more often, and much too sure
     sure = 9.0 * np.eye(5)[guess]
     result = audit({"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(sure, y)}, replicates=100)
-    assert result.verdict.startswith("Neither is better")
+    rows = {row["name"]: row for row in result.document["comparisons"][0]["rows"]}
+    assert rows["ece_15"]["low"] > 0 < rows["accuracy"]["low"], "b has a larger error, and is right more often"
+    assert "Neither" not in result.verdict
+    assert "a is better calibrated (ECE " in result.verdict
+    assert "b is more accurate (accuracy " in result.verdict
 
 
 def test_a_policy_is_the_headline_and_the_repaired_model_with_it():

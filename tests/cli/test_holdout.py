@@ -40,7 +40,7 @@ def test_options_for_reading_and_columns_to_keep(here, capsys):
     (here / "mine.csv").write_text("\n".join(lines))
     reading = ["--column", "labels=truth", "--column", "probabilities=p_yes"]
     words = ["holdout", "mine.csv", *reading, "--by", "patient", "--group", "site", "-o", "a.npz", "b.csv"]
-    code, out, err = run(capsys, *words)
+    code, _, err = run(capsys, *words)
     assert code == 0, err
     a, b = Predictions.open("a.npz"), Predictions.open("b.csv", groups=["patient", "site"])
     assert not set(map(str, a.groups["patient"])) & set(map(str, b.groups["patient"]))

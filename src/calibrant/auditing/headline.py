@@ -95,10 +95,12 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     level = _worst_level(model["verdict"]["level"] for model in models)
     best = better_model(models, comparisons)
     if best is None:
-        words = "Neither is better" if len(models) == 2 else "None is better than all others"
-        words += " in calibration and accuracy beyond chance"
         if not comparisons:
             words = "Which is better cannot be said, because they are not about the same samples"
+        elif len(models) > 2:
+            words = "None is better than the others in both calibration and accuracy, beyond chance"
+        else:
+            words = _advantages(comparisons[0]) or "Neither is better in calibration or accuracy beyond chance"
         return {"level": level, "headline": f"{words}; {_trust_words(models)}.", "text": text}
     part = next(part for part in comparisons if best in (part["first"], part["second"]))
     rival = part["first"] if best == part["second"] else part["second"]
@@ -108,6 +110,17 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     state = _TRUST[best_model["verdict"]["level"]]
     headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
+
+
+def _advantages(comparison: Part) -> str:
+    """Which of two models is better calibrated, and which is more accurate; empty where that is no more than chance."""
+    rows = {row["name"]: row for row in comparison["rows"]}
+    clauses = []
+    for name, words in (("ece_15", "is better calibrated"), ("accuracy", "is more accurate")):
+        if name in rows and (sign := _sign(rows[name])):
+            model = comparison["second"] if sign == 1 else comparison["first"]
+            clauses.append(f"{model} {words} ({_gain(rows[name], sign == 1)})")
+    return ", and ".join(clauses)
 
 
 def _trust_words(models: Sequence[Part]) -> str:

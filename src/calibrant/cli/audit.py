@@ -116,6 +116,7 @@ def audit_command(
             collecting=collecting,
             progress=progress,
         )
+    replaces = report is not None and output is None and report.exists()
     if report is not None:
         result.to_html(report)
     if as_json:
@@ -123,7 +124,7 @@ def audit_command(
     elif not quiet:
         print_audit(result)
     if report is not None:
-        remark(f"wrote {report}", quiet)
+        remark(f"wrote {report}{', in place of an earlier one (-o FILE keeps both)' * replaces}", quiet)
     promise = result.document["policy"] or {}
     is_broken = "no" in (promise.get("kept"), (promise.get("sets") or {}).get("hold"))
     is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"
