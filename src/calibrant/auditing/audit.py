@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from calibrant._files import written_aside
 from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
-from calibrant.predictions import UNITS, Predictions
+from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, repeat_words, resolve_repeats
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
@@ -97,6 +97,7 @@ def audit(
     *more: Predictions,
     val: Predictions | None = None,
     groups: str | Iterable[str] | None = None,
+    repeats: Literal["first"] | None = None,
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -118,6 +119,8 @@ def audit(
         val: held-out predictions of the (first) model, to fit repairs on; without them repairs are judged by
             cross-validation.
         groups: group columns to break the numbers down by; all of them if None.
+        repeats: ``"first"`` keeps the first row of each id; without it all rows count, and a warning says how many of
+            them repeat an id.
         level: confidence level of the intervals.
         replicates: number of bootstrap replicates.
         seed: of the bootstrap.
@@ -162,6 +165,11 @@ def audit(
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
 
+    left_out: dict[str, int] = {}
+    if repeats is not None:
+        firsts = {name: resolve_repeats(model, repeats) for name, model in models.items()}
+        left_out = {name: len(model) - len(firsts[name]) for name, model in models.items()}
+        models, val = firsts, None if val is None else resolve_repeats(val, repeats)
     columns = [groups] if isinstance(groups, str) else groups
     collect_from: Collecting = partial(collecting or collect, progress=progress)
     (main, main_predictions), *further = models.items()
@@ -186,6 +194,10 @@ def audit(
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [document for document, _ in described]
+    for part in documents:
+        if number := left_out.get(part["name"], 0):
+            rows, unit = number + collected[part["name"]].rows, UNITS[part["kind"]][0]
+            part["notes"].insert(0, f"{count(number)} of {count(rows)} {unit} repeat an id and are left out.")
     comparisons = _comparisons(collected, described, sampling)
     promise = None if outcome is None else describe_policy(outcome, main)
     if outcome is not None and outcome.fitted_on_these:
@@ -204,6 +216,7 @@ def audit(
         "title": TITLE,
         **sampling,
         "reproduce": reproduce,
+        "warnings": _warnings({name: collected[name] for name in models}, held_out),
         "verdict": overall_verdict(documents, comparisons, promise),
         "next": step,
         "conventions": CONVENTIONS,
@@ -212,6 +225,21 @@ def audit(
         "policy": promise,
     }
     return Audit(json_value(document))
+
+
+def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list[str]:
+    """What makes the numbers doubtful, to be said first: ids that repeat."""
+    titles = (
+        {"": next(iter(collected.values()))} if len(collected) == 1 else {f"{k}: ": c for k, c in collected.items()}
+    )
+    if val is not None:
+        titles["Held-out predictions: "] = val
+    sentences = []
+    for title, part in titles.items():
+        if number := part.repeats.repeats:
+            words = repeat_words(number, part.rows, part.kind, is_exact=part.repeats.is_exact)
+            sentences.append(f"{title}{words}; intervals and tests take each as new evidence: {REPEAT_REMEDIES}.")
+    return sentences
 
 
 def _models_by_name(predictions: Any, further: Sequence[Any]) -> dict[str, Predictions]:

@@ -30,7 +30,7 @@ from calibrant.metrics import (
     top_label_blocks,
 )
 from calibrant.posthoc import logits_of
-from calibrant.predictions import FLOOR, Digits, Predictions, check_group, replace_data
+from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
 from calibrant.selective import Outcome, Policy
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
@@ -59,7 +59,7 @@ class Collected:
     The checksums tell whether two files have the same samples, or are the same file. ``label_crc`` is 0 without
     labels, ``named_label_crc`` (of the labels' class names) and ``id_crc`` are None without names or ids,
     ``value_crc`` is of the first batch. ``ignored`` counts labels that are left out, ``impossible`` labels of
-    probability 0, for which the NLL takes `floor`.
+    probability 0, for which the NLL takes `floor`. ``repeats`` counts the rows whose id came before.
     """
 
     sketch: ConfidenceSketch
@@ -85,6 +85,7 @@ class Collected:
     ignore_index: int | None = None
     ignored: int = 0
     id_crc: int | None = None
+    repeats: RepeatCount = field(default_factory=RepeatCount)
     value_crc: int = 0
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
@@ -248,6 +249,7 @@ def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
             collected.named_label_crc = zlib.crc32(_named_labels(batch, counted), collected.named_label_crc or 0)
     if batch.ids is not None:
         collected.id_crc = zlib.crc32(id_bytes(batch.ids), collected.id_crc or 0)
+        collected.repeats.add(batch.ids)
 
 
 def _named_labels(batch: Predictions, counted: Bools) -> bytes:

@@ -34,7 +34,7 @@ from calibrant.metrics import (
     paired_differences,
     split_name,
 )
-from calibrant.predictions import Predictions, check_group
+from calibrant.predictions import Predictions, check_group, resolve_repeats
 from calibrant.selective import (
     FITTED_ON_THESE,
     Outcome,
@@ -235,6 +235,7 @@ def check(
     policy: Policy | None = None,
     baseline: Predictions | None = None,
     groups: str | None = None,
+    repeats: Literal["first"] | None = None,
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -249,6 +250,8 @@ def check(
             class, risk and coverage are also judged in each class.
         baseline: predictions of another model on the same samples, for ``no worse``.
         groups: a column; every requirement is also judged in each of its groups.
+        repeats: ``"first"`` keeps the first row of each id; without it ids that repeat are refused, because they are
+            no new evidence.
         level: of the intervals.
         replicates: of the bootstrap.
         seed: of the bootstrap.
@@ -267,6 +270,8 @@ def check(
     check_level(level, replicates, seed)
     parsed = [parse_requirement(text) for text in requirements]
     _check_arguments(parsed, predictions, policy, baseline, groups)
+    predictions = resolve_repeats(predictions, repeats)
+    baseline = None if baseline is None else resolve_repeats(baseline, repeats)
     outcome = None
     if policy is not None:
         policy.check(predictions)

@@ -301,16 +301,23 @@ class CommandWords:
     val: str | None = None  # the held-out file, or None
     policy: str | None = None  # the policy's file, or None
     reading: Sequence[str] = ()  # the options that say how files are read, as they were given
+    selecting: Sequence[str] = ()  # those that say which rows of the audited files are read
+    selecting_val: Sequence[str] = ()  # those that say which rows of the held-out file are read
+    repeats: Sequence[str] = ()  # those about rows that repeat an id
 
     validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
     def fit(self, file: str, risk: float | None = None) -> str:
         """The command that fits a policy on a file."""
-        return shlex.join(["calibrant", "fit", file, *self.reading, *_risk_options(risk)])
+        selecting = self.selecting_val if file == self.val else ()
+        options = *self.reading, *selecting, *self.repeats, *_risk_options(risk)
+        return shlex.join(["calibrant", "fit", file, *options])
 
     def judge(self, file: str) -> str:
         """The command that judges the audit's policy, or the one that `fit` writes, by a file."""
-        return shlex.join(["calibrant", "audit", file, *self.reading, "--policy", self.policy or "policy.json"])
+        selecting = self.selecting if file in self.files.values() else ()
+        options = *self.reading, *selecting, *self.repeats, "--policy", self.policy or "policy.json"
+        return shlex.join(["calibrant", "audit", file, *options])
 
     def fit_and_judge(self, file: str, test: str, risk: float | None = None) -> str:
         """The commands that fit a policy on a file and judge it by another."""
@@ -318,15 +325,16 @@ class CommandWords:
 
     def apply(self, file: str) -> str:
         """The command that decides about a file."""
-        return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading])
+        return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading, *self.selecting])
 
     def divide(self, file: str, risk: float | None = None) -> str:
         """The commands that divide a file, fit a policy on one part, and judge it by the other."""
         stem = re.sub(r"\W+", "_", Path(file).name.partition(".")[0]).strip("_") or "predictions"
         parts = f"{stem}_fit.npz", f"{stem}_judge.npz"
-        divide = shlex.join(["calibrant", "holdout", file, *self.reading, "-o", *parts])
-        # The parts hold what the options for reading say of the file.
-        return f"{divide} && {replace(self, reading=()).fit_and_judge(*parts, risk)}"
+        options = *self.reading, *self.selecting, *self.repeats
+        divide = shlex.join(["calibrant", "holdout", file, *options, "-o", *parts])
+        # The parts hold what the options say of the file.
+        return f"{divide} && {CommandWords({}).fit_and_judge(*parts, risk)}"
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,7 @@ def _absorb(total: Collected, part: Part) -> None:
     if total.digits is not None and added.digits is not None:
         total.digits.absorb(added.digits)
     total.ignored += added.ignored
+    total.repeats.absorb(added.repeats)
     total.label_crc = join_crc32(total.label_crc, added.label_crc, part.label_bytes)
     if added.named_label_crc is not None:  # four bytes a label, and eight of a label itself
         total.named_label_crc = join_crc32(total.named_label_crc or 0, added.named_label_crc, part.label_bytes // 2)

@@ -19,6 +19,7 @@ from calibrant.cli.options import (
     Positive,
     Quiet,
     Segmentation,
+    Split,
     check_fail_on,
     open_for_policy,
     parse_opening,
@@ -46,6 +47,7 @@ def apply_command(
             help="Decisions to write: .parquet or .csv (decisions.parquet if not given); .npz for masks.",
         ),
     ] = None,
+    split: Split = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -71,7 +73,7 @@ def apply_command(
     check_output(path)
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
     opening = parse_opening(
-        column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None
+        column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None, split
     )
     groups = None if fitted.group is None else [fitted.group]
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)

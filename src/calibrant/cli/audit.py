@@ -22,7 +22,9 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Repeats,
     Segmentation,
+    Split,
     check_fail_on,
     check_kind,
     columns_of,
@@ -46,6 +48,11 @@ def audit_command(
         ),
     ],
     val: Annotated[str | None, typer.Option(help="Held-out predictions of the first model, to fit repairs on.")] = None,
+    split: Split = None,
+    val_split: Annotated[
+        str | None, typer.Option(help="As --split, for --val, which may then be the audited file.")
+    ] = None,
+    repeats: Repeats = None,
     group: Annotated[
         list[str] | None, typer.Option(help="Column to break the numbers down by (repeat for more).")
     ] = None,
@@ -79,7 +86,9 @@ def audit_command(
         check_kind(report, "a report", ".html", ".htm")
     check_level(level, replicates, seed)
     check_fail_on(fail_on, policy is not None)
-    if val is not None and val in files:
+    if val_split is not None and val is None:
+        raise ValueError(f"--val-split {val_split}: give --val, which may be the audited file")
+    if val is not None and val in files and (split is None or val_split in (None, split)):
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
     collecting = _choose_collector(engine, address)
     fitted = None if policy is None else Policy.load(policy)
@@ -87,30 +96,36 @@ def audit_command(
         ignored = fitted.evidence.get("ignore_index")
         segmentation = True
         ignore_index = ignored if ignore_index is None and isinstance(ignored, int) else ignore_index
-    inputs = [*files, *([] if val is None else [val])]
+    inputs = [*files, *([] if val is None or val in files else [val])]
     reading = reading_words(columns_of(files[0], inputs, column), class_names, positive, segmentation, ignore_index)
 
-    def options_for(file: str) -> dict[str, Any]:
+    selecting = [[] if name is None else ["--split", name] for name in (split, val_split)]
+    repeating = [] if repeats is None else ["--repeats", repeats]
+
+    def options_for(file: str, split: str | None) -> dict[str, Any]:
         columns = columns_of(file, inputs, column)
-        return parse_opening(columns, class_names, positive, segmentation, ignore_index)
+        return parse_opening(columns, class_names, positive, segmentation, ignore_index, split)
 
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
     names, models = _names(files), dict[str, Predictions]()
     for name, path in names.items():
         # The policy is judged on the first model alone.
-        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **options_for(path))
-    held_out = None if val is None else open_for_policy(fitted, val, **options_for(val))
+        models[name] = open_for_policy(
+            None if models else fitted, path, groups=group or None, **options_for(path, split)
+        )
+    held_out = None if val is None else open_for_policy(fitted, val, **options_for(val, val_split))
     with show_progress(quiet) as progress:
         result = audit(
             models,
             val=held_out,
             groups=group,
+            repeats=repeats,  # type: ignore[arg-type]  # checked there
             level=level,
             replicates=replicates,
             seed=seed,
             reproduce=command_line(),
-            commands=CommandWords(names, val, None if policy is None else str(policy), reading),
+            commands=CommandWords(names, val, None if policy is None else str(policy), reading, *selecting, repeating),
             policy=fitted,
             centre=centre,
             collecting=collecting,
@@ -148,6 +163,9 @@ def _choose_collector(engine: str, address: str | None) -> Any:
 def print_audit(result: Audit) -> None:
     """Verdicts and findings, then numbers with intervals, on standard output."""
     models = result.models
+    for warning in result.document["warnings"]:
+        say(f"Warning: {warning}")
+        print_line()
     if len(models) > 1 or result.document.get("policy"):
         say(result.verdict)
         print_line()

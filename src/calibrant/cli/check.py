@@ -17,7 +17,9 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Repeats,
     Segmentation,
+    Split,
     columns_of,
     open_for_policy,
     parse_opening,
@@ -60,6 +62,8 @@ def check_command(
     unknown: Annotated[
         str | None, typer.Option(help="What a requirement that cannot be told counts as: pass or fail.")
     ] = None,
+    split: Split = None,
+    repeats: Repeats = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -89,7 +93,7 @@ def check_command(
 
     def open_predictions(path: str, fitted: Any) -> Any:
         columns = columns_of(path, inputs, column)
-        opening = parse_opening(columns, class_names, positive, segmentation, ignore_index)
+        opening = parse_opening(columns, class_names, positive, segmentation, ignore_index, split)
         groups = {by_group, None if fitted is None else fitted.group} - {None}
         return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 
@@ -99,6 +103,7 @@ def check_command(
             open_predictions(file, fitted), *texts, policy=fitted,
             baseline=None if baseline is None else open_predictions(baseline, None),
             groups=by_group, level=level, seed=seed, progress=progress,
+            repeats=repeats,  # type: ignore[arg-type]  # checked there
         )  # fmt: skip
     document = json_value(outcome.document)
     if junit is not None:

@@ -23,12 +23,14 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Repeats,
     Segmentation,
+    Split,
     check_kind,
+    open_for_policy,
     parse_opening,
     share_option,
 )
-from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
 
 LARGEST_COSTS = 2**26  # bytes of a file
@@ -86,6 +88,8 @@ def fit_command(
         int | None, typer.Option(help="Classes that RAPS has without a penalty (chosen if not given).")
     ] = None,
     set_randomised: Annotated[bool, typer.Option("--set-randomised", help="Randomise APS or RAPS, by --seed.")] = False,
+    split: Split = None,
+    repeats: Repeats = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -101,8 +105,8 @@ def fit_command(
     the share of wrong answers stays below the target on new samples of the same kind.
     """
     check_kind(output, "a policy", ".json")
-    opening = parse_opening(column, class_names, positive, segmentation, ignore_index)
-    predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
+    opening = parse_opening(column, class_names, positive, segmentation, ignore_index, split)
+    predictions = open_for_policy(None, files, groups=None if group is None else [group], **opening)
     with show_progress(quiet) as progress:
         policy = Policy.fit(
             predictions,
@@ -124,6 +128,7 @@ def fit_command(
             set_penalty=set_penalty,
             set_free_ranks=set_free_ranks,
             set_randomised=set_randomised,
+            repeats=repeats,  # type: ignore[arg-type]  # checked there
             seed=seed,
             progress=progress,
         )
@@ -132,6 +137,8 @@ def fit_command(
         print_json(to_dict(policy))
     elif not quiet:
         print_policy(policy)
+    if left_out := len(predictions) - policy.evidence["samples"]:
+        remark(f"{count(left_out)} of {count(len(predictions))} rows repeat an id and were left out", quiet)
     remark(f"wrote {output}", quiet)
 
 

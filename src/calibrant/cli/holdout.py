@@ -18,13 +18,15 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Repeats,
     Segmentation,
+    Split,
     parse_opening,
     reading_words,
     share_option,
 )
 from calibrant.cli.schema import versioned
-from calibrant.predictions import UNITS, Predictions, format_of, is_remote
+from calibrant.predictions import UNITS, Predictions, format_of, is_remote, resolve_repeats
 
 NEXT = "Fit on the one, judge by the other:"
 
@@ -49,6 +51,8 @@ def holdout_command(
     group: Annotated[
         list[str] | None, typer.Option(help="A further column to keep in the two files (repeat for more).")
     ] = None,
+    split: Split = None,
+    repeats: Repeats = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -69,11 +73,13 @@ def holdout_command(
         format_of(path)
         check_output(path)
     groups = [*(group or []), *([] if by is None else [by])]
-    opening = parse_opening(column, class_names, positive, segmentation, ignore_index)
+    opening = parse_opening(column, class_names, positive, segmentation, ignore_index, split)
     predictions = Predictions.open(files, groups=list(dict.fromkeys(groups)) or None, **opening)
     for path in output:
         if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
             raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
+    if repeats is not None:
+        predictions = resolve_repeats(predictions, repeats)
     parts = predictions.holdout(share, seed=seed, by=by)
     for path, part in zip(output, parts, strict=True):
         part.save(path)

@@ -160,7 +160,7 @@ def _report_activity(
     from calibrant._lens import activity
     from calibrant.predictions import Predictions
 
-    data = Predictions.open(path)
+    data = Predictions.open(path, columns={"split": None})
     if data.holds != "logits":
         raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")
     if data.kind != "classification":

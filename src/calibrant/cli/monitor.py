@@ -18,6 +18,7 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Split,
     columns_of,
     open_for_policy,
     parse_opening,
@@ -69,6 +70,7 @@ def monitor_command(
         typer.Option(help="Write the calibrated probabilities of the one batch, corrected for its estimated priors."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A page with the time line, .html.")] = None,
+    split: Split = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -90,7 +92,7 @@ def monitor_command(
     watching = _begin(fitted, state, by_group, alpha)
     with show_progress(quiet) as progress:
         for file in batches:
-            opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None)
+            opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None, split)
             groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
             predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
             try:

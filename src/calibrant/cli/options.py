@@ -36,7 +36,7 @@ Column = Annotated[
     list[str] | None,
     typer.Option(
         help="Which column holds what: labels=truth, probabilities=cat,dog,bird or logits='z_*' (repeat for more); of "
-        "several files, B:labels=truth is for the one called B or B.csv."
+        "several files, B:labels=truth is for the one called B or B.csv. ids= says that a column so called is none."
     ),
 ]
 ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
@@ -46,6 +46,13 @@ Positive = Annotated[
 ]
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
 IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255; else the file's, or -100.")]
+Split = Annotated[
+    str | None,
+    typer.Option(help="Which rows to read, of a file with a column split (or --column split=NAME): test, for example."),
+]
+Repeats = Annotated[
+    str | None, typer.Option(help="What to do with rows that repeat an id: first keeps one row of each.")
+]
 
 #: Which reading of logit normalisation is tried.
 Centre = Annotated[
@@ -89,6 +96,7 @@ def parse_opening(
     positive: str | None,
     segmentation: bool,
     ignore_index: int | None,
+    split: str | None = None,
 ) -> dict[str, Any]:
     """The options above as arguments of `Predictions.open`."""
     return {
@@ -97,6 +105,7 @@ def parse_opening(
         "positive": positive,
         "kind": "segmentation" if segmentation else None,
         "ignore_index": ignore_index,
+        "split": split,
     }
 
 
@@ -152,10 +161,24 @@ def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str
 
 
 def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
-    """Open predictions for a policy; classes without names get those of the policy.
+    """Open predictions, perhaps for a policy; classes without names get those of the policy.
 
-    If the files name their classes, columns are matched with the policy's by name.
+    If the files name their classes, columns are matched with the policy's by name. A split must be one that the files
+    know: else all rows would be taken for it.
     """
+    from calibrant.predictions import has_split
+
+    predictions = _open_for_policy(policy, files, **opening)
+    split = opening.get("split")
+    if split is not None and not has_split(predictions):
+        raise ValueError(
+            f"{files}: nothing says which rows are of the split {split!r}: name the column with --column split=NAME, "
+            "or leave out --split"
+        )
+    return predictions
+
+
+def _open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
     from calibrant.predictions import Predictions  # needs NumPy
 
     if policy is not None and policy.class_names is not None and opening.get("positive") is None:
@@ -171,14 +194,16 @@ def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predic
 
 
 def _columns(items: list[str]) -> dict[str, Any]:
+    from calibrant.predictions import OMITTABLE  # needs NumPy
+
     columns: dict[str, Any] = {}
     for item in items:
         name, equals, source = item.partition("=")
-        if not equals or not source:
+        if not equals or not (source or name in OMITTABLE):
             raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
         if name in columns:
             raise ValueError(f"--column {name}=... is given twice")
-        columns[name] = source.split(",") if "," in source else source
+        columns[name] = source.split(",") if "," in source else source or None
     return columns
 
 

@@ -123,6 +123,7 @@ AUDIT = _document(
         "title": TEXT,
         "level": SHARE,
         "seed": COUNT,
+        "warnings": _list(TEXT),
         "verdict": VERDICT,
         "models": _list(
             _object(

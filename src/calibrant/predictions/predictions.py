@@ -285,8 +285,8 @@ class Predictions:
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its suffix, under a temporary name and then renamed; see `open` for formats.
 
-        Opened files are converted batch by batch. ``.csv`` keeps float64, but neither ignore_index nor split; class
-        names become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
+        Opened files are converted batch by batch. ``.csv`` keeps float64, but no ignore_index; class names become
+        names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
         of checksums that hold the set together.
         """
         if is_remote(path):

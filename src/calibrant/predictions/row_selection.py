@@ -1,7 +1,7 @@
 """Which rows of predictions count: those of one split, and the first row of each id.
 
 A column ``split`` says for every row what it is used for. Rows of several splits are never pooled in silence: a caller
-names one of them. Rows that are left out are read, as columns are, and dropped batch by batch; what is remembered is one
+names one of them. Rows that are left out are read with the others and dropped batch by batch; what is remembered is one
 byte per row.
 
 Two rows with one id are hardly two independent samples. Ids are compared by 64-bit hashes: whole numbers exactly, texts
@@ -67,8 +67,10 @@ class SelectedRows(Reader):
 
 def keep_rows(store: Store, mask: Bools) -> Store:
     """The rows of a store that a mask keeps; files are still read batch by batch."""
-    if isinstance(store, MemoryStore):
-        return store.take(np.flatnonzero(mask))
+    return store.take(np.flatnonzero(mask)) if isinstance(store, MemoryStore) else _keep_rows_of_files(store, mask)
+
+
+def _keep_rows_of_files(store: FileStore, mask: Bools) -> FileStore:
     readers, start = [], 0
     for reader in store.readers:
         stop = start + reader.rows()
@@ -103,7 +105,7 @@ def select_split(store: FileStore, split: str | None) -> FileStore:
         reader.schema = replace(reader.schema, split=SPLIT_WORDS.get(value.lower()))
     if len(counts) == 1:
         return store
-    return keep_rows(store, np.concatenate([(np.array(names) == value)[codes] for names, codes in parts]))
+    return _keep_rows_of_files(store, np.concatenate([(np.array(names) == value)[codes] for names, codes in parts]))
 
 
 def _chosen_split(readers: Sequence[Reader], counts: Counter[str], split: str | None) -> str:
@@ -188,12 +190,10 @@ REPEAT_REMEDIES = (
 def repeat_words(repeats: int, rows: int, kind: str, *, is_exact: bool = True) -> str:
     """How many rows repeat an id, and why that matters."""
     unit, each = UNITS[kind][0], rows / max(1, rows - repeats)
-    average = f" ({each:.3g} per id on average)" if each >= 3 else ""
+    number = f"{'' if is_exact else 'about '}{count(repeats)} of {count(rows)} {unit}"
+    average = f" ({count(round(each))} per id on average)" if each >= 3 else ""
     verb = "repeats" if repeats == 1 else "repeat"
-    return (
-        f"{'' if is_exact else 'about '}{count(repeats)} of {count(rows)} {unit} {verb} an id that came before{average}, "
-        f"and {unit} with the same id are not independent"
-    )
+    return f"{number} {verb} an id that came before{average}, and {unit} with the same id are not independent"
 
 
 class RepeatCount:

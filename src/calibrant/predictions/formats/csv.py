@@ -375,6 +375,8 @@ def save(store: Store, path: Path) -> None:
     names = schema.class_names if schema.class_names and codes_of_columns(schema.class_names) else None
     if "labels" in store.names:
         types["labels"] = pa.int64() if names is None else pa.string()
+    if schema.split is not None:
+        types[SPLIT] = pa.string()
     arrow_schema = pa.schema(types.items())
     with written_aside(path) as aside, pacsv.CSVWriter(aside, arrow_schema) as writer:
         for block in store.blocks(schema.rows(BATCH), store.names):
@@ -382,6 +384,7 @@ def save(store: Store, path: Path) -> None:
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
                 columns["labels"] = name_labels(columns["labels"], names)
+            columns[SPLIT] = np.full(len(values), schema.split or "")
             arrays = [pa.array(np.ascontiguousarray(columns[name])).cast(kind) for name, kind in types.items()]
             writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
 

@@ -25,7 +25,7 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
-from calibrant.predictions.schema import Schema
+from calibrant.predictions.schema import SPLIT, Schema
 from calibrant.predictions.stores import BATCH, Store
 
 LONGEST_LINE = 1 << 24  # bytes
@@ -190,6 +190,7 @@ def save(store: Store, path: Path) -> None:
 
 def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
     """A row with a field per class where classes have names, to keep these."""
+    row = row if schema.split is None else row | {SPLIT: schema.split}
     if schema.class_names is None or schema.holds == "confidence":
         return row
     data = row.pop(schema.holds)

@@ -63,7 +63,8 @@ def _level(part: Part) -> str:
 def _verdict(document: Part, models: Sequence[Part]) -> str:
     verdict, is_several, first_name = document["verdict"], len(models) > 1, str(models[0]["name"])
     headline = str(verdict.get("headline") or "No verdict.")
-    text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
+    text = "".join(f"<p><strong>{escape(warning)}</strong></p>" for warning in document.get("warnings") or ())
+    text += f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
     # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
     is_unnamed = is_several and first_name not in headline
     whose = f'<span class="whose">{_key(0)}{clipped(first_name)}</span>' if is_unnamed else ""

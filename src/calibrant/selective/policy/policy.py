@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from calibrant._progress import Progress, silent
 from calibrant._validation import LARGEST_SEED, check_integer, differing_names, listing
 from calibrant.metrics import LARGE_ERROR
 from calibrant.posthoc import CALIBRATORS
-from calibrant.predictions import Predictions, class_name
+from calibrant.predictions import Predictions, class_name, resolve_repeats
 from calibrant.selective.policy.evidence import is_poor
 from calibrant.selective.policy.fit import (
     FitRequest,
@@ -86,6 +86,7 @@ class Policy(Rule):
         set_penalty: float | None = None,
         set_free_ranks: int | None = None,
         set_randomised: bool = False,
+        repeats: Literal["first"] | None = None,
         seed: int = 0,
         progress: Progress = silent,
     ) -> Policy:
@@ -120,6 +121,8 @@ class Policy(Rule):
             set_penalty: the penalty of RAPS; chosen on the samples of the choice if left out.
             set_free_ranks: how many classes RAPS does not penalise; chosen likewise.
             set_randomised: whether APS and RAPS are randomised, with random numbers by ``seed``.
+            repeats: ``"first"`` keeps the first row of each id; without it ids that repeat are refused, because the
+                guarantee takes samples to be independent.
             seed: of the split.
             progress: called as the passes over the predictions advance: two, and a third with sets.
 
@@ -148,6 +151,7 @@ class Policy(Rule):
         set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
         if centre is not None and score not in ("auto", NORMALISED):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
+        predictions = resolve_repeats(predictions, repeats)
         request = FitRequest(target, promised, set_target, calibrator, score, centre, group, seed)
         policy = cls(**vars(fit_rule(predictions, request, progress)))
         from calibrant.selective.policy.file import from_dict, to_dict  # here: they bring pydantic along
