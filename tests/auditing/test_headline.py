@@ -159,6 +159,18 @@ def test_the_held_out_file_of_one_model_is_not_that_of_another(capsys, tmp_path,
     assert "val_of_worse" not in step["command"]
 
 
+def test_samples_that_are_held_out_and_audited_are_said():
+    z, y = drawn(900, 4, 2.0, 1)
+    test = Predictions.from_logits(z[:500], y[:500], ids=np.arange(500))
+    overlapping = Predictions.from_logits(z[400:], y[400:], ids=np.arange(400, 900))
+    (warning,) = audit(test, val=overlapping, replicates=20).document["warnings"]
+    assert "100 of 500" in warning
+    apart = Predictions.from_logits(z[500:], y[500:], ids=np.arange(400))  # row numbers, of other samples
+    assert audit(test, val=apart, replicates=20).document["warnings"] == []
+    unnamed = Predictions.from_logits(z[400:], y[400:])
+    assert audit(test, val=unnamed, replicates=20).document["warnings"] == []
+
+
 def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
     for options in ({}, {"val": val}):

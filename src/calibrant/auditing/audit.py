@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from calibrant._files import written_aside
 from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
-from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, repeat_words, resolve_repeats
+from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, count_shared, repeat_words, resolve_repeats
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
@@ -188,6 +188,13 @@ def audit(
     if held_out is not None:
         _check_val(collected[main], held_out)
 
+    overlap = []
+    if val is not None and (shared := count_shared(main_predictions, val)):
+        overlap = [
+            f"{count(shared)} of {count(len(main_predictions))} audited {UNITS[val.kind][0]} are among the held-out "
+            "predictions, too (by their ids): repairs are judged there by samples that they were fitted on."
+        ]
+
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
@@ -216,7 +223,7 @@ def audit(
         "title": TITLE,
         **sampling,
         "reproduce": reproduce,
-        "warnings": _warnings({name: collected[name] for name in models}, held_out),
+        "warnings": [*_warnings({name: collected[name] for name in models}, held_out), *overlap],
         "verdict": overall_verdict(documents, comparisons, promise),
         "next": step,
         "conventions": CONVENTIONS,

@@ -1,4 +1,4 @@
-"""One set of labelled predictions as two: samples to fit on, and others to judge by."""
+"""One set of labelled predictions as two, samples to fit on and others to judge by; and whether two sets overlap."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from calibrant.predictions.stores import GRAIN, FileStore, Store
 
 if TYPE_CHECKING:
     from calibrant.predictions.predictions import Predictions
+
+LOOKED_AT = 1000  # common ids of two sets of predictions
 
 
 def draw_holdout(predictions: Predictions, share: float, seed: int, by: str | None) -> tuple[Store, Store]:
@@ -52,3 +54,28 @@ def _part(store: Store, mask: Bools, split: str) -> Store:
     else:
         part.schema = replace(part.schema, split=split)
     return part
+
+
+def count_shared(first: Predictions, second: Predictions) -> int:
+    """How many samples of the first are in the second, too: by their ids, if labels and values agree there.
+
+    Ids may be mere row numbers, which agree for different samples; so up to a thousand of the common ids are looked at,
+    and where most of them are of different samples, nothing is said to be shared.
+    """
+    stores = first._store, second._store
+    names = first.holds, "labels"
+    if first.holds != second.holds or not all({"ids", *names} <= set(store.names) for store in stores):
+        return 0
+    hashes = [np.concatenate([hash_ids(block["ids"]) for block in store.blocks(GRAIN, ["ids"])]) for store in stores]
+    common, *rows = np.intersect1d(*hashes, return_indices=True)
+    if not len(common):
+        return 0
+    looked_at = [predictions.samples(part[:LOOKED_AT]) for predictions, part in zip((first, second), rows, strict=True)]
+    is_same = np.ones(len(looked_at[0]), bool)
+    for name in names:
+        values, others = (getattr(part, name) for part in looked_at)
+        if values.shape != others.shape:
+            return 0
+        is_same &= np.isclose(values, others, rtol=1e-4).reshape(len(values), -1).all(1)
+    share = float(is_same.mean())
+    return round(share * len(common)) if share > 0.5 else 0
