@@ -232,7 +232,7 @@ def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, cap
     assert result.document["verdict"]["level"] == "unknown"
     part = result.document["policy"]
     assert (part["fitted_on_these"], part["level"], part["sets"]["level"]) == (True, "info", "info")
-    assert all("fitted on these" in model["notes"][0] for model in result.models)
+    assert "fitted on these" in result.models[1]["notes"][0]
     other = audit(write(here, "test.npz", seed=6), policy=policy, replicates=50)
     assert not other.document["policy"]["fitted_on_these"]
     assert "fitted on these" not in other.verdict

@@ -207,9 +207,8 @@ def audit(
             part["notes"].insert(0, f"{count(number)} of {count(rows)} {unit} repeat an id and are left out.")
     comparisons = _comparisons(collected, described, sampling)
     promise = None if outcome is None else describe_policy(outcome, main)
-    if outcome is not None and outcome.fitted_on_these:
-        for document in documents[: 1 + (outcome.policy.calibrator is not None)]:
-            document["notes"].insert(0, FITTED_ON_THESE)
+    if outcome is not None and outcome.fitted_on_these and outcome.policy.calibrator is not None:
+        documents[1]["notes"].insert(0, FITTED_ON_THESE)
     best = main if promise is not None else better_model(documents, comparisons) or main
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}

@@ -53,6 +53,7 @@ LEVEL = _one_of("good", "fair", "poor", "info")
 INTERVAL = _object({"value": NUMBER, "low": NUMBER, "high": NUMBER})
 VALUED = _object({"label": TEXT, "value": NUMBER, "low": NUMBER, "high": NUMBER, "unit": TEXT, "note": TEXT})
 VERDICT = _object({"level": TEXT, "headline": TEXT, "text": TEXT})
+NEXT = _object({"text": TEXT, "command": _optional(TEXT)})
 FINDING = _object({"level": LEVEL, "title": TEXT, "text": TEXT, "evidence": TEXT}, "evidence")
 METRIC = _object({"name": TEXT, "label": TEXT, "value": NUMBER, "low": NUMBER, "high": NUMBER}, "low", "high")
 TENSOR = _object({"name": TEXT, "type": _optional(TEXT), "shape": _optional({"type": "array"})})
@@ -125,6 +126,7 @@ AUDIT = _document(
         "seed": COUNT,
         "warnings": _list(TEXT),
         "verdict": VERDICT,
+        "next": NEXT,
         "models": _list(
             _object(
                 {
@@ -263,7 +265,6 @@ APPLY = _document(
 )
 
 _WRITTEN = _object({"path": TEXT, "samples": COUNT})
-NEXT = _object({"text": TEXT, "command": _optional(TEXT)})
 
 HOLDOUT = _document(
     "holdout",
