@@ -171,6 +171,16 @@ def test_samples_that_are_held_out_and_audited_are_said():
     assert audit(test, val=unnamed, replicates=20).document["warnings"] == []
 
 
+def test_the_next_command_runs_where_ids_repeat(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(800, 3, 2.0, 1)
+    Predictions.from_logits(z, y, ids=np.arange(800) // 2).save("twice.npz")
+    step = json.loads(run(capsys, "audit", "twice.npz", "--replicates", 20, "-o", "none", "--json")[1])["next"]
+    for command in step["command"].split(" && "):
+        code, _, err = run(capsys, *shlex.split(command)[1:])
+        assert code == 0, err
+
+
 def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
     for options in ({}, {"val": val}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -213,6 +213,8 @@ def audit(
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}
     has_val = val is not None and best == main
+    if commands is not None and collected[best].repeats.repeats:
+        commands = replace(commands, repeats=("--repeats", "first"))  # without which a fit is refused
     step = next_step(commands or PythonWords(), best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",

@@ -125,12 +125,15 @@ def audit_command(
             replicates=replicates,
             seed=seed,
             reproduce=command_line(),
-            commands=CommandWords(names, val, None if policy is None else str(policy), reading, *selecting, repeating),
+            commands=CommandWords(
+                names, val, None if policy is None else str(policy), reading,
+                selecting=selecting[0], selecting_val=selecting[1], repeats=repeating,
+            ),
             policy=fitted,
             centre=centre,
             collecting=collecting,
             progress=progress,
-        )
+        )  # fmt: skip
     replaces = report is not None and output is None and report.exists()
     if report is not None:
         result.to_html(report)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant._validation import check_integer, check_number
-from calibrant.predictions.row_selection import Bools, hash_ids, keep_rows
+from calibrant.predictions.row_selection import Bools, Hashes, hash_ids, keep_rows
 from calibrant.predictions.schema import GROUP
 from calibrant.predictions.stores import GRAIN, FileStore, Store
 
@@ -33,8 +33,7 @@ def draw_holdout(predictions: Predictions, share: float, seed: int, by: str | No
     if column is None:
         groups = np.arange(len(store))
     else:
-        hashes = np.concatenate([hash_ids(block[column]) for block in store.blocks(GRAIN, [column])])
-        _, groups = np.unique(hashes, return_inverse=True)
+        _, groups = np.unique(_hash_column(store, column), return_inverse=True)
     number = int(groups.max()) + 1
     if number < 2:
         unit = "sample" if column is None else f"value of {by}" if by is not None else "id"
@@ -43,6 +42,11 @@ def draw_holdout(predictions: Predictions, share: float, seed: int, by: str | No
     to_fit[np.random.default_rng(seed).permutation(number)[: min(max(round(share * number), 1), number - 1)]] = True
     marks = ("train", "train") if split == "train" else ("val", "test")
     return _part(store, to_fit[groups], marks[0]), _part(store, ~to_fit[groups], marks[1])
+
+
+def _hash_column(store: Store, name: str) -> Hashes:
+    """A hash of every value of a column of ids or groups, in a pass over it."""
+    return np.concatenate([hash_ids(block[name]) for block in store.blocks(GRAIN, [name])])
 
 
 def _part(store: Store, mask: Bools, split: str) -> Store:
@@ -66,16 +70,16 @@ def count_shared(first: Predictions, second: Predictions) -> int:
     names = first.holds, "labels"
     if first.holds != second.holds or not all({"ids", *names} <= set(store.names) for store in stores):
         return 0
-    hashes = [np.concatenate([hash_ids(block["ids"]) for block in store.blocks(GRAIN, ["ids"])]) for store in stores]
-    common, *rows = np.intersect1d(*hashes, return_indices=True)
+    hashes, others = (_hash_column(store, "ids") for store in stores)
+    common, rows, other_rows = np.intersect1d(hashes, others, return_indices=True)
     if not len(common):
         return 0
-    looked_at = [predictions.samples(part[:LOOKED_AT]) for predictions, part in zip((first, second), rows, strict=True)]
+    looked_at = first.samples(rows[:LOOKED_AT]), second.samples(other_rows[:LOOKED_AT])
     is_same = np.ones(len(looked_at[0]), bool)
     for name in names:
-        values, others = (getattr(part, name) for part in looked_at)
-        if values.shape != others.shape:
+        values, other_values = (getattr(part, name) for part in looked_at)
+        if values.shape != other_values.shape:
             return 0
-        is_same &= np.isclose(values, others, rtol=1e-4).reshape(len(values), -1).all(1)
+        is_same &= np.isclose(values, other_values, rtol=1e-4).reshape(len(values), -1).all(1)
     share = float(is_same.mean())
     return round(share * len(common)) if share > 0.5 else 0
