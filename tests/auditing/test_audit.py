@@ -56,6 +56,32 @@ def test_models_are_compared_on_the_same_samples_only():
     assert any("1,499 samples" in note for note in audit(shorter, replicates=50).models[1]["notes"])
 
 
+def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
+    """Every sample twice: numbers as of one copy, intervals as of twice the evidence, until the copies are left out."""
+    z, y = drawn(800, 4, 1.0, 5)
+    ids = [f"s{i}" for i in range(800)]
+    once = Predictions.from_logits(z, y, ids=ids)
+    twice = Predictions.from_logits(np.r_[z, z], np.r_[y, y], ids=ids * 2)
+    results = [audit(once, replicates=50), audit(twice, replicates=50), audit(twice, repeats="first", replicates=50)]
+    single, double, first = results
+    assert single.document["warnings"] == first.document["warnings"] == []
+    (warning,) = double.document["warnings"]
+    assert "800 of 1,600 samples" in warning
+    assert "--repeats first" in warning
+    assert double.metrics["accuracy"] == single.metrics["accuracy"]
+    assert double.intervals["accuracy"] != single.intervals["accuracy"]
+    assert (first.metrics, first.intervals) == (single.metrics, single.intervals)
+    assert "800 of 1,600" in first.models[0]["notes"][0]
+    for result, is_there in ((double, True), (single, False)):
+        result.to_html(tmp_path / "r.html")
+        page = (tmp_path / "r.html").read_text()
+        assert ("800 of 1,600 samples" in page) == is_there
+    both = audit({"a": once, "b": twice}, val=twice, replicates=50).document["warnings"]
+    assert [text.partition(":")[0] for text in both] == ["b", "Held-out predictions"]
+    with pytest.raises(ValueError, match="'last'"):
+        audit(twice, repeats="last")
+
+
 def test_images_not_pixels_are_drawn():
     """20 images, right or wrong as a whole: as much is known of the accuracy as from 20 samples."""
     rng = np.random.default_rng(70)

@@ -30,6 +30,20 @@ def test_an_accuracy_is_judged_by_wilsons_interval():
         assert judgement.high == pytest.approx(high)
 
 
+def test_repeated_ids_are_no_new_evidence():
+    p = drawn(1000)
+    ids = np.arange(1000)
+    once = Predictions.from_logits(p.logits, p.labels, ids=ids)
+    twice = Predictions.from_logits(np.r_[p.logits, p.logits], np.r_[p.labels, p.labels], ids=np.r_[ids, ids])
+    for options in ({}, {"baseline": once}):
+        with pytest.raises(ValueError, match=r"1,000 of 2,000 samples.*repeats"):
+            check(twice, "accuracy >= 0.5", **options)
+    with pytest.raises(ValueError, match=r"1,000 of 2,000 samples"):
+        check(once, "accuracy no worse", baseline=twice)
+    first = check(twice, "accuracy >= 0.5", "accuracy no worse", baseline=twice, repeats="first")
+    assert first == check(once, "accuracy >= 0.5", "accuracy no worse", baseline=once)
+
+
 def test_numbers_are_those_of_the_audit():
     predictions = drawn(3000, sharpness=1.5)
     result = audit(predictions)

@@ -13,6 +13,7 @@ from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, join_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
+from calibrant.predictions.row_selection import keep_rows
 from tests.helpers.object_store import serving
 from tests.helpers.ray_nodes import nodes
 
@@ -59,6 +60,7 @@ def same(found, expected):
     assert (found.label_crc, found.id_crc, found.value_crc) == (expected.label_crc, expected.id_crc, expected.value_crc)
     assert (found.worst, found.errors) == (expected.worst, expected.errors)
     assert found.remarks == expected.remarks
+    assert found.repeats.repeats == expected.repeats.repeats
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
         for one, other in zip(ours.columns(), theirs.columns(), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -163,6 +165,19 @@ def test_ignored_labels_and_small_samples(text, tmp_path, monkeypatch):
     expected = collect(Predictions.from_logits(**given, ignore_index=9))
     found = merge(parts(opened))
     assert len(expected.logits.columns()[1]) == 40
+    same(found, expected)
+
+
+@pytest.mark.parametrize("absent", [(0,), (1, 3), (0, 1, 3)])
+def test_shards_of_which_no_row_is_read(absent, tmp_path):
+    """As where a shard has none of the rows of a split: nothing comes of it, wherever it stands."""
+    given = arrays()
+    given["ids"][800:900] = given["ids"][1000:1100]
+    opened = shards(tmp_path, given)
+    mask = ~np.isin(np.repeat(range(len(SIZES)), SIZES), absent)
+    mask[::3] = False
+    expected = collect(Predictions.from_logits(**given).samples(mask).load())
+    found = merge(parts(Predictions._of(keep_rows(opened._store, mask))))
     same(found, expected)
 
 

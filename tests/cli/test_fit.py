@@ -205,6 +205,76 @@ def test_test_data_are_refused(here, capsys):
     assert "marked split='test'" in err
 
 
+SPLIT_COLUMNS = ("--column", "labels=truth", "--column", "probabilities=p_*")
+
+
+def write_splits(path, *splits, n=900):
+    """A table of probabilities with a column ``split``, whose parts repeat no sample but its column ``id``."""
+    rng = np.random.default_rng(4)
+    names = np.repeat(splits, n)
+    honest = 3 * rng.standard_normal((len(names), 3))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+    p = np.exp(honest) / np.exp(honest).sum(1, keepdims=True)
+    columns = {f"p_{name}": p[:, k] for k, name in enumerate("abc")} | {"truth": np.array(list("abc"))[labels]}
+    ids = np.tile(np.arange(n), len(splits))
+    pyarrow.csv.write_csv(pyarrow.table(columns | {"split": names, "id": ids}), path)
+
+
+def test_one_file_of_several_splits(here, capsys):
+    """Fitted, judged, applied and watched by split, without a file of its own for each."""
+    write_splits("all.csv", "val", "test")
+    for words in (("audit", "-o", "none"), ("check", "--require", "ece <= 9%"), ("fit",)):
+        code, out, err = run(capsys, words[0], "all.csv", *SPLIT_COLUMNS, *words[1:])
+        assert (code, out) == (2, "")
+        assert "val (900 rows)" in err
+        assert "--split" in err
+    assert run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "test")[0] == 2
+    code, out, _ = run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "val", "--json")
+    assert (code, json.loads(out)["evidence"]["samples"]) == (0, 900)
+    test = ("all.csv", *SPLIT_COLUMNS, "--split", "test")
+    code, out, _ = run(capsys, "apply", "policy.json", *test, "--json")
+    assert (code, json.loads(out)["samples"]) == (0, 900)
+    assert run(capsys, "apply", "policy.json", "all.csv", *SPLIT_COLUMNS)[0] == 2
+    options = ("--val", "all.csv", "--val-split", "val", "--replicates", 50, "-o", "none", "--json")
+    code, out, _ = run(capsys, "audit", *test, *options)
+    document = json.loads(out)
+    assert (code, document["models"][0]["samples"], document["warnings"]) == (0, 900, [])
+    fit, _, audit = document["next"]["command"].partition(" && ")
+    assert "--split val" in fit
+    assert "--split test" in audit
+    assert run(capsys, "audit", *test, "--val", "all.csv", "-o", "none")[0] == 2
+    assert run(capsys, "check", *test, "--require", "ece <= 9%")[0] == 0
+    code, out, _ = run(capsys, "monitor", "policy.json", *test, "--json")
+    assert (code, json.loads(out)["batches"][0]["samples"]) == (0, 900)
+
+
+def test_a_split_that_no_column_knows_is_refused(here, capsys):
+    """Else the whole file would be taken for it."""
+    code, _, err = run(capsys, "audit", "val.npz", "--split", "test", "-o", "none")
+    assert code == 2
+    assert "'test'" in err
+
+
+def test_repeated_ids_on_the_command_line(here, capsys):
+    write_splits("all.csv", "val", "test")
+    pooled = ("all.csv", *SPLIT_COLUMNS, "--column", "split=")
+    for words in (("fit", *pooled), ("check", *pooled, "--require", "ece <= 9%")):
+        code, out, err = run(capsys, *words)
+        assert (code, out) == (2, "")
+        assert "900 of 1,800 samples" in err
+        assert run(capsys, *words, "--repeats", "last")[0] == 2
+        assert run(capsys, *words, "--repeats", "first")[0] == 0
+        assert run(capsys, *words, "--column", "ids=")[0] == 0
+    _, _, err = run(capsys, "fit", *pooled, "--repeats", "first")
+    assert "900 of 1,800 rows" in err
+    code, out, err = run(capsys, "apply", "policy.json", *pooled, "-o", "d.csv")
+    assert (code, pyarrow.csv.read_csv("d.csv").num_rows) == (0, 1800)
+    assert "900 of 1,800 samples" in err
+    code, out, _ = run(capsys, "audit", *pooled, "--replicates", 50, "-o", "none")
+    assert code == 0
+    assert "900 of 1,800 samples" in out.partition("\n\n")[0]
+
+
 @pytest.mark.parametrize(
     ("option", "centre", "words"), [("--centre", True, "centred"), ("--no-centre", False, "not centred")]
 )

@@ -25,7 +25,7 @@ from calibrant.cli.options import (
     parse_opening,
 )
 from calibrant.cli.schema import versioned
-from calibrant.predictions import is_remote
+from calibrant.predictions import is_remote, repeat_words
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
@@ -85,6 +85,9 @@ def apply_command(
         print_json(versioned("apply", outcome.to_dict()))
     elif not quiet:
         print_outcome(outcome)
+    if outcome.labelled and (repeats := predictions.repeats):
+        words = repeat_words(repeats, len(predictions), predictions.kind)
+        remark(f"note: {words}: whether the promise is kept is judged as if they were", quiet)
     remark(f"wrote {path}", quiet)
     if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)

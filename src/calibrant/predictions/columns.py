@@ -32,6 +32,7 @@ from calibrant.predictions.schema import (
     PREDICTED,
     SINGLE,
     SPLIT,
+    SPLIT_WORDS,
     Names,
     Naming,
     Schema,
@@ -133,6 +134,7 @@ class ColumnMap:
         """
         one_column = self.is_single and is_one_column(self.holds, shape)
         split, given = stated.get(SPLIT), options.facts.get(SPLIT)
+        split = SPLIT_WORDS.get(str(split).lower(), split)
         has_column = SPLIT in self.columns  # whose values are not known yet
         if not has_column and None not in (split, given) and split != given:
             actual = f"{shorten(str(split))!r}, and {shorten(str(given))!r} was asked for"

@@ -74,8 +74,7 @@ def _keep_rows_of_files(store: FileStore, mask: Bools) -> FileStore:
     readers, start = [], 0
     for reader in store.readers:
         stop = start + reader.rows()
-        if mask[start:stop].any():
-            readers.append(SelectedRows(reader, mask[start:stop]))
+        readers.append(SelectedRows(reader, mask[start:stop]))
         start = stop
     return FileStore(readers)
 
@@ -117,11 +116,13 @@ def _chosen_split(readers: Sequence[Reader], counts: Counter[str], split: str | 
         raise ValueError(
             f"{prefix} must say what rows are used for, got more than {count(MOST_SPLITS)} values: {pooled}"
         )
-    values = listing([f"{shorten(value) or repr(value)} ({count(size)} rows)" for value, size in counts.items()], 8)
+    sizes = {value: f"{count(size)} row{'' if size == 1 else 's'}" for value, size in counts.items()}
+    values = listing([f"{shorten(value) or repr(value)} ({size})" for value, size in sizes.items()], 8)
     if split is None:
         if len(counts) == 1:
             return next(iter(counts))
         raise ValueError(f"{prefix} has {values}: choose one with --split NAME (in Python split='NAME'); {pooled}")
+    split = str(split)  # it may be the number of a fold
     for meaning in (str, str.lower, lambda name: SPLIT_WORDS.get(name.lower(), name)):
         matches = [value for value in counts if meaning(value) == meaning(split)]
         if len(matches) == 1:
@@ -190,10 +191,11 @@ REPEAT_REMEDIES = (
 def repeat_words(repeats: int, rows: int, kind: str, *, is_exact: bool = True) -> str:
     """How many rows repeat an id, and why that matters."""
     unit, each = UNITS[kind][0], rows / max(1, rows - repeats)
-    number = f"{'' if is_exact else 'about '}{count(repeats)} of {count(rows)} {unit}"
+    number = count(repeats) if is_exact else f"about {count(float(f'{repeats:.2g}'))}"
     average = f" ({count(round(each))} per id on average)" if each >= 3 else ""
     verb = "repeats" if repeats == 1 else "repeat"
-    return f"{number} {verb} an id that came before{average}, and {unit} with the same id are not independent"
+    reason = f"{unit} with the same id are not independent"
+    return f"{number} of {count(rows)} {unit} {verb} an id that came before{average}, and {reason}"
 
 
 class RepeatCount:
@@ -211,7 +213,9 @@ class RepeatCount:
     def add(self, ids: Array) -> None:
         """Count the ids of further rows."""
         self.rows += len(ids)
-        self._append(*np.unique(hash_ids(ids), return_counts=True))
+        for start in range(0, len(ids), GRAIN):
+            hashes = hash_ids(ids[start : start + GRAIN])
+            self._append(*np.unique(hashes[hashes <= self.limit], return_counts=True))
 
     def absorb(self, other: RepeatCount) -> None:
         """Add what was counted in another part of the data."""
@@ -229,8 +233,11 @@ class RepeatCount:
 
     def _join(self) -> tuple[Hashes, Any]:
         """The different ids by their hashes, as many as are kept, and the number of rows of each."""
-        hashes, codes = np.unique(np.concatenate([part for part, _ in self.parts]), return_inverse=True)
-        counts = np.bincount(codes, np.concatenate([part for _, part in self.parts])).astype(np.int64)
+        hashes, counts = (np.concatenate(column) for column in zip(*self.parts, strict=True))
+        order = np.argsort(hashes, kind="stable")  # fast, because every part is in order
+        hashes = hashes[order]
+        starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
+        hashes, counts = hashes[starts], np.add.reduceat(counts[order], starts)
         if len(hashes) > MOST_IDS:
             self.limit = hashes[MOST_IDS - 1]
         rows = hashes <= self.limit

@@ -137,6 +137,33 @@ def test_what_cannot_be_fitted_on_is_refused():
         Policy.fit(z)
 
 
+def test_repeated_ids_are_refused_or_left_out(tmp_path):
+    """The policy of a file that has every sample twice is that of the file that has it once, or there is none."""
+    z, y = drawn(900)
+    ids = [f"question {i}" for i in range(900)]
+    once = Policy.fit(Predictions.from_logits(z, y, ids=ids), 0.1)
+    twice = Predictions.from_logits(np.r_[z, z], np.r_[y, y], ids=ids * 2)
+    twice.save(tmp_path / "twice.csv")
+    for predictions in (twice, Predictions.open(tmp_path / "twice.csv")):
+        with pytest.raises(ValueError, match=r"900 of 1,800 samples.*repeats"):
+            Policy.fit(predictions, 0.1)
+        first = Policy.fit(predictions, 0.1, repeats="first")
+        assert (first.evidence["samples"], first.threshold.accepted) == (900, once.threshold.accepted)
+        assert first.threshold.value == pytest.approx(once.threshold.value, rel=1e-12)
+    with pytest.raises(ValueError, match=r"1,790 of 1,800 samples.*180 per id"):
+        Policy.fit(Predictions.from_logits(twice.logits, twice.labels, ids=np.arange(1800) % 10), 0.1)
+    with pytest.raises(ValueError, match="'last'"):
+        Policy.fit(twice, 0.1, repeats="last")
+
+
+def test_images_may_repeat_too():
+    z, y = masks(60)
+    data = Predictions.from_logits(z, y, ids=np.arange(60) % 50, kind="segmentation", ignore_index=255)
+    with pytest.raises(ValueError, match="10 of 60 images"):
+        Policy.fit(data, 0.3)
+    assert Policy.fit(data, 0.3, repeats="first").evidence["samples"] == 50
+
+
 def test_sets_are_asked_for_by_their_level():
     data = Predictions.from_logits(*drawn(20))
     assert read_set_target(data, None, "lac", None, None, False, 0) is None
