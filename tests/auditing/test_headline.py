@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit
-from calibrant.auditing.headline import CommandWords, next_step
+from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
 from tests.helpers.policies import run, write
 
@@ -107,7 +107,7 @@ def step_of(words=WORDS, policy=None, **facts):
 def test_nothing_is_fitted_on_the_audited_file():
     words = replace(WORDS, val="v.npz")
     policies = [None, *({"kept": kept} for kept in ("yes", "no", "no sign", "unclear", "nothing", "unknown"))]
-    policies += [{"kept": "nothing", "menu": [{"risk": 0.15, "coverage": 0.1}]}]
+    policies += [{"kept": "nothing", "menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}]}]
     for policy in (*policies, *(part | {"fitted_on_these": True} for part in policies if part)):
         for split in (None, "train", "val", "test"):
             for has_val in (False, True):
@@ -124,7 +124,7 @@ def test_what_comes_next_depends_on_what_there_is():
     assert step_of()["command"] == divided
     assert "calibrant fit VALIDATION --segmentation" in step_of()["text"]
     assert step_of(policy={"kept": "no"})["command"] == divided
-    silent = {"menu": [{"risk": 0.15, "coverage": 0.1}], "kept": "nothing"}
+    silent = {"menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}], "kept": "nothing"}
     assert step_of(policy=silent)["command"] == divided.replace("m_fit.npz &&", "m_fit.npz --target-risk 0.15 &&")
     assert step_of(holds="confidence")["command"] is None
     assert step_of(kind="tokens")["command"] is None
@@ -137,6 +137,21 @@ def test_what_comes_next_depends_on_what_there_is():
     )
     own = step_of(policy={"kept": "yes", "fitted_on_these": True})
     assert own["command"] == "calibrant audit TEST --segmentation --policy p.json"
+
+
+def test_options_are_arguments_in_python():
+    words = PythonWords()
+    assert words.fit("val") == "Policy.fit(val, target_risk=0.05)"
+    assert words.fit("val", "--target-risk", "0.1") == "Policy.fit(val, target_risk=0.1)"
+    costs = ("--costs", "COSTS", "--target-cost", "0.4")
+    assert words.fit("val", *costs) == "Policy.fit(val, costs=costs, target_cost=0.4)"
+    assert words.fit("val", "--by-class", "--target-risk", "0.1") == "Policy.fit(val, by_class=True, target_risk=0.1)"
+    several = ("--promise", "precision=a:0.9", "--promise", "precision=b:0.8")
+    assert words.fit("val", *several) == "Policy.fit(val, promise=['precision=a:0.9', 'precision=b:0.8'])"
+    assert (
+        words.fit("val", "--promise", "recall=1:0.7", "--group", "x")
+        == "Policy.fit(val, promise='recall=1:0.7', group='x')"
+    )
 
 
 @pytest.mark.parametrize(

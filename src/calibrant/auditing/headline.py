@@ -208,13 +208,18 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "column": policy.part_column,
         "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
-        "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
+        "menu": [_offer(*offer) for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [
             _group(policy, name, *counts)
             for name, counts in (outcome.groups if policy.classes is None else outcome.classes).items()
         ],
         "sets": _sets(outcome),
     }
+
+
+def _offer(risk: float, coverage: float) -> dict[str, Any]:
+    """A risk that could be promised, and the options that ask for it."""
+    return {"risk": risk, "coverage": coverage, "options": ["--target-risk", f"{risk:g}"]}
 
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
@@ -307,11 +312,10 @@ class CommandWords:
 
     validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
-    def fit(self, file: str, risk: float | None = None) -> str:
+    def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""
         selecting = self.selecting_val if file == self.val else ()
-        options = *self.reading, *selecting, *self.repeats, *_risk_options(risk)
-        return shlex.join(["calibrant", "fit", file, *options])
+        return shlex.join(["calibrant", "fit", file, *self.reading, *selecting, *self.repeats, *options])
 
     def judge(self, file: str) -> str:
         """The command that judges the audit's policy, or the one that `fit` writes, by a file."""
@@ -319,22 +323,22 @@ class CommandWords:
         options = *self.reading, *selecting, *self.repeats, "--policy", self.policy or "policy.json"
         return shlex.join(["calibrant", "audit", file, *options])
 
-    def fit_and_judge(self, file: str, test: str, risk: float | None = None) -> str:
+    def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The commands that fit a policy on a file and judge it by another."""
-        return f"{self.fit(file, risk)} && {replace(self, policy=None).judge(test)}"
+        return f"{self.fit(file, *options)} && {replace(self, policy=None).judge(test)}"
 
     def apply(self, file: str) -> str:
         """The command that decides about a file."""
         return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading, *self.selecting])
 
-    def divide(self, file: str, risk: float | None = None) -> str:
+    def divide(self, file: str, *options: str) -> str:
         """The commands that divide a file, fit a policy on one part, and judge it by the other."""
         stem = re.sub(r"\W+", "_", Path(file).name.partition(".")[0]).strip("_") or "predictions"
         parts = f"{stem}_fit.npz", f"{stem}_judge.npz"
-        options = *self.reading, *self.selecting, *self.repeats
-        divide = shlex.join(["calibrant", "holdout", file, *options, "-o", *parts])
+        reading = *self.reading, *self.selecting, *self.repeats
+        divide = shlex.join(["calibrant", "holdout", file, *reading, "-o", *parts])
         # The parts hold what the options say of the file.
-        return f"{divide} && {CommandWords({}).fit_and_judge(*parts, risk)}"
+        return f"{divide} && {CommandWords({}).fit_and_judge(*parts, *options)}"
 
 
 @dataclass(frozen=True)
@@ -346,29 +350,38 @@ class PythonWords:
 
     validation, test = "val", "test"
 
-    def fit(self, file: str, risk: float | None = None) -> str:
+    def fit(self, file: str, *options: str) -> str:
         """The line that fits a policy."""
-        return f"Policy.fit({file}, target_risk={0.05 if risk is None else risk:g})"
+        arguments: dict[str, list[str]] = {} if options else {"target_risk": ["0.05"]}
+        name = ""
+        for word in options:
+            if word.startswith("--"):
+                name = word.removeprefix("--").replace("-", "_")
+                arguments.setdefault(name, [])
+            else:
+                is_text = name in ("promise", "group")
+                arguments[name].append(repr(word) if is_text else word.lower())
+        values = {
+            name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
+            for name, texts in arguments.items()
+        }
+        return f"Policy.fit({file}, {', '.join(f'{name}={value}' for name, value in values.items())})"
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
         return f"audit({file}, policy=policy)"
 
-    def fit_and_judge(self, file: str, test: str, risk: float | None = None) -> str:
+    def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
-        return f"policy = {self.fit(file, risk)}\n{self.judge(test)}"
+        return f"policy = {self.fit(file, *options)}\n{self.judge(test)}"
 
     def apply(self, file: str) -> str:
         """The line that decides."""
         return f"policy.decide({file})"
 
-    def divide(self, file: str, risk: float | None = None) -> str:
+    def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', risk)}"
-
-
-def _risk_options(risk: float | None) -> list[str]:
-    return [] if risk is None else ["--target-risk", f"{risk:g}"]
+        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', *options)}"
 
 
 def next_step(
@@ -398,19 +411,20 @@ def next_step(
         return {"text": text, "command": words.judge(words.test)}
     if policy is not None and not policy["menu"] and policy["kept"] != "no":
         return {"text": "Write down the policy's answers:", "command": words.apply(file)}
-    risk, task = None, "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
-    if policy is not None and policy["menu"]:
-        risk, task = policy["menu"][0]["risk"], "Fit again with a risk that can be promised"
-    elif policy is not None:
+    options: Sequence[str] = ()
+    task = "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
+    is_broken = policy is not None and not policy["menu"]
+    if is_broken:
         task = "The policy does not fit these samples: fit another for samples like them"
-    is_broken = policy is not None and risk is None
+    elif policy is not None:
+        options, task = policy["menu"][0]["options"], "Fit again, asking for what can be promised"
     if has_val and words.val is not None and not is_broken:
         text = f"{task}, on the held-out predictions; then judge that on these:"
-        return {"text": text, "command": words.fit_and_judge(words.val, file, risk)}
+        return {"text": text, "command": words.fit_and_judge(words.val, file, *options)}
     source = "labelled ones that are not audited here" if is_broken else "held-out predictions of the same model"
     if split == "test":
         text = f"{task}, on {source} ({words.validation} here), because nothing is fitted on test data:"
-        return {"text": text, "command": words.fit(words.validation, risk)}
+        return {"text": text, "command": words.fit(words.validation, *options)}
     source += "" if is_broken else ", not on these"
-    text = f"{task}, on {source} ({words.fit(words.validation, risk)}). If there are none, divide these:"
-    return {"text": text, "command": words.divide(file, risk)}
+    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If there are none, divide these:"
+    return {"text": text, "command": words.divide(file, *options)}
