@@ -62,9 +62,11 @@ class _Output(io.FileIO):
 
 def protect_streams() -> None:
     """Let output that nobody can read be dropped, and names in any script be printed."""
+    if sys.stdin is None:  # closed by the caller, as by <&-
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is None:  # closed by the caller, as by >&-
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif stream is getattr(sys, f"__{name}__"):
             stream.flush()
