@@ -140,7 +140,9 @@ class ColumnMap:
             actual = f"{shorten(str(split))!r}, and {shorten(str(given))!r} was asked for"
             raise ValueError(f"{path}: the file says that its samples are of the split {actual}")
         facts = (
-            stated | options.facts | {"class_names": self.naming.names, SPLIT: None if has_column else given or split}
+            stated
+            | options.facts
+            | {"class_names": self.naming.names, SPLIT: None if has_column else split if given is None else given}
         )
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
