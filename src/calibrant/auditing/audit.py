@@ -246,7 +246,8 @@ def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list
     for title, part in titles.items():
         if number := part.repeats.repeats:
             words = repeat_words(number, part.rows, part.kind, is_exact=part.repeats.is_exact)
-            sentences.append(f"{title}{words}; intervals and tests take each as new evidence: {REPEAT_REMEDIES}.")
+            reason = f"Intervals and tests take all {UNITS[part.kind][0]} to be independent, which these are not"
+            sentences.append(f"{title}{words}. {reason}: {REPEAT_REMEDIES}.")
     return sentences
 
 

@@ -87,7 +87,7 @@ def apply_command(
         print_outcome(outcome)
     if outcome.labelled and (repeats := predictions.repeats):
         words = repeat_words(repeats, len(predictions), predictions.kind)
-        remark(f"note: {words}: whether the promise is kept is judged as if they were", quiet)
+        remark(f"note: {words}; whether the promise is kept is judged as if all were independent", quiet)
     remark(f"wrote {path}", quiet)
     if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)

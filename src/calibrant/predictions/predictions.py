@@ -302,7 +302,7 @@ class Predictions:
     def without_repeats(self) -> Predictions:
         """The first row of each id: these predictions, where no id repeats or there are none.
 
-        Takes a pass over the ids, and some 25 bytes of memory per row; opened files are still read batch by batch.
+        Takes a pass over the ids, and some 50 bytes of memory per row; opened files are still read batch by batch.
 
         Example:
             >>> from calibrant import Predictions
