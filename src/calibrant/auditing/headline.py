@@ -156,8 +156,9 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     model = repaired or original
     if policy["fitted_on_these"] and repaired:
         change = f"ECE {percent(_metric(original, 'ece_15'))} before, {percent(_metric(repaired, 'ece_15'))} after"
-        ending = f"Its calibrator was fitted on them, too ({change})."
-        return {"level": "unknown", "headline": f"{headline}. {ending}", "text": str(model["verdict"]["text"])}
+        level = _worst_level([str(policy["level"]), "unknown"])
+        ending = f"Its calibrator was fitted on these predictions ({change})."
+        return {"level": level, "headline": f"{headline}. {ending}", "text": str(model["verdict"]["text"])}
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(original, "ece_15"), _metric(model, "ece_15")
     change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
@@ -183,7 +184,7 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    if outcome.fitted_on_these:
+    if outcome.fitted_on_these and not policy.abstains:
         level, title = (
             "info",
             "The policy was fitted on these very predictions, which cannot show how it does on new ones",
@@ -406,7 +407,7 @@ def next_step(
         values = "of every class" if holds == "confidence" else "of whole answers"
         text = f"{subject} can be judged but not repaired: save the logits or probabilities {values}."
         return {"text": text, "command": None}
-    if policy is not None and policy["fitted_on_these"]:
+    if policy is not None and policy["fitted_on_these"] and not policy["menu"]:
         text = f"Judge the policy by labelled samples that it was not fitted on ({words.test} here):"
         return {"text": text, "command": words.judge(words.test)}
     if policy is not None and not policy["menu"] and policy["kept"] != "no":
