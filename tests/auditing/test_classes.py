@@ -57,9 +57,22 @@ def test_a_rare_class_caps_the_verdict():
         "Its probability of 1 is wrong in places: where it says 8.00%, 0.20%"
     )
     assert "its confidence can be trusted" not in document["verdict"]["headline"]
-    rounding, first = document["findings"][:2]
-    assert rounding["title"] == "Probabilities have only 4 decimal places"
-    assert first["title"] == "The probability of 1 is off beyond chance"
+    levels = [finding["level"] for finding in document["findings"]]
+    assert levels == sorted(levels, key=["poor", "fair", "info", "good"].index), "the worst is first"
+    titles = [finding["title"] for finding in document["findings"]]
+    assert titles[0] == "The probability of 1 is off beyond chance"
+    assert "Probabilities have only 4 decimal places" in titles
+
+
+def test_two_brier_scores_have_two_names():
+    rng = np.random.default_rng(0)
+    says = rng.random(500)
+    model = audit(Predictions.from_probabilities(says, (rng.random(500) < says).astype(int)), replicates=20).models[0]
+    whole = next(row for row in model["metrics"] if row["name"] == "brier")
+    of_positive = next(row for row in model["positive"]["metrics"] if row["label"].startswith("Brier"))
+    assert whole["value"] == pytest.approx(2 * of_positive["value"])
+    assert whole["label"] != "Brier score"
+    assert whole["label"] != of_positive["label"]
 
 
 def test_a_class_among_several_caps_the_verdict():

@@ -137,14 +137,17 @@ def finding(result, word):
     return next(f for f in result.models[0]["findings"] if word in f["title"])
 
 
-def test_rounding_is_said_first(audits):
+def test_rounding_is_the_first_of_the_notes(audits):
     assert "decimal" not in json.dumps(audits["full"].document)
     assert "floor" not in json.dumps(audits["full"].document)
-    first = audits["rounded"].models[0]["findings"][0]
+    first, of_forest = (
+        next(finding for finding in audits[name].models[0]["findings"] if finding["level"] == "info")
+        for name in ("rounded", "forest")
+    )
     assert first["title"] == "Probabilities have only 4 decimal places, some are 0"
     assert "a 0 counts as 1.3e-05" in first["text"]
-    assert audits["forest"].models[0]["findings"][0]["title"] == "Some probabilities are exactly 0"
-    assert "one in twice the samples, shared by the 4 other classes" in audits["forest"].advice[0]
+    assert of_forest["title"] == "Some probabilities are exactly 0"
+    assert "one in twice the samples, shared by the 4 other classes" in of_forest["evidence"]
 
 
 def test_the_nll_is_finite_and_its_floor_named(audits, full_probabilities):

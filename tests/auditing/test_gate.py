@@ -47,7 +47,7 @@ def test_repeated_ids_are_no_new_evidence():
 def test_numbers_are_those_of_the_audit():
     predictions = drawn(3000, sharpness=1.5)
     result = audit(predictions)
-    gate = check(predictions, "ece <= 0.5", "aurc <= 0.9", "nll <= 9", "risk@0.9 <= 1", "coverage@0.05 >= 0")
+    gate = check(predictions, "ece <= 0.5", "aurc <= 0.9", "nll <= 9", "risk@0.9 <= 99%", "coverage@0.05 >= 0.1%")
     names = ("ece", "aurc", "nll", "risk_at_coverage_0.9", "coverage_at_risk_0.05")
     for name, judgement in zip(names, gate.requirements, strict=True):
         assert judgement.value == pytest.approx(result.metrics[name], abs=1e-12)
@@ -113,6 +113,16 @@ def test_a_policy_is_held_to_its_answers():
         check(test, "policy.risk <= 0.25")
 
 
+def test_the_data_that_a_policy_was_fitted_on_are_said():
+    val = drawn(3000, seed=1, classes=3)
+    policy = Policy.fit(val, target_risk=0.2, confidence=0.9)
+    (note,) = check(val, "policy.risk <= 25%", policy=policy).notes
+    assert "fitted on these predictions" in note
+    assert check(val, "policy.risk <= 25%", policy=policy).document["notes"] == [note]
+    assert check(drawn(3000, seed=2, classes=3), "policy.risk <= 25%", policy=policy).notes == ()
+    assert check(val, "ece <= 5%").notes == ()
+
+
 def test_a_baseline_is_compared_on_the_same_samples():
     better, worse = drawn(2000), drawn(2000, sharpness=3)
     assert check(better, "ece no worse", "accuracy no worse", baseline=worse).passed is True
@@ -131,7 +141,7 @@ def test_what_is_not_asked_rightly_is_refused():
     with pytest.raises(ValueError, match="needs logits or probabilities"):
         check(confidences, "nll <= 1")
     with pytest.raises(TypeError, match=r"ask for \.passed"):
-        bool(check(drawn(50), "ece <= 1"))
+        bool(check(drawn(50), "ece <= 0.5"))
 
 
 def test_the_document_is_plain():
@@ -152,6 +162,11 @@ def test_the_document_is_plain():
         ("ece_100 <= 1e-2", "ece_100", True, 0.01),
         ("policy.risk <= 0.05", "policy.risk", True, 0.05),
         ("classwise_ece <= 0.01", "classwise_ece", True, 0.01),
+        ("nll <= 3", "nll", True, 3.0),
+        ("brier <= 1.5", "brier", True, 1.5),
+        ("policy.cost <= 40", "policy.cost", True, 40.0),
+        ("accuracy >= 1", "accuracy", False, 1.0),
+        ("risk@80% <= 0.5%", "risk_at_coverage_0.8", True, 0.005),
     ],
 )
 def test_limits(text, metric, at_most, limit):
@@ -186,6 +201,28 @@ def test_a_margin_lies_on_the_worse_side():
         ("mean_confidence no worse", "neither end of mean_confidence is better"),
         ("ece no worse by -1", "a margin is at least 0"),
         ("x" * 5000 + " <= 1", "no metric"),
+        # Shares without their sign of percent: both spellings are said.
+        ("ece <= 3", "3% or 0.03"),
+        ("accuracy >= 90", "90% or 0.9"),
+        ("aurc <= 5", "5% or 0.05"),
+        ("risk@0.8 <= 5", "5% or 0.05"),
+        ("risk@80 <= 5%", "80% or 0.8"),
+        ("policy.risk <= 5", "5% or 0.05"),
+        ("accuracy no worse by 2.5", "2.5% or 0.025"),
+        # Met by every model, or by none.
+        ("ece <= 1", "met by every model.* 1% or 0.01"),
+        ("ece <= 300%", "met by every model"),
+        ("accuracy >= 0", "met by every model"),
+        ("policy.coverage > 0", "met by every model.*> is read as >="),
+        ("nll >= 0", "met by every model"),
+        ("brier <= 2", "met by every model"),
+        ("accuracy no worse by 100%", "met by every model"),
+        ("ece <= -0.01", "met by no model"),
+        ("accuracy >= 101%", "met by no model"),
+        ("brier >= 2.5", "met by no model"),
+        # No shares.
+        ("nll <= 5%", "nll is no share"),
+        ("policy.cost <= 5%", "policy.cost is no share"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(text, words):

@@ -2,12 +2,13 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit
-from calibrant.auditing.headline import CommandWords, next_step
+from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
 from tests.helpers.policies import run, write
 
@@ -39,7 +40,11 @@ def test_more_accurate_but_worse_calibrated_is_not_better():
     guess = np.where(rng.random(3000) < 0.3, y, z.argmax(1))  # right more often, and much too sure
     sure = 9.0 * np.eye(5)[guess]
     result = audit({"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(sure, y)}, replicates=100)
-    assert result.verdict.startswith("Neither is better")
+    rows = {row["name"]: row for row in result.document["comparisons"][0]["rows"]}
+    assert rows["ece_15"]["low"] > 0 < rows["accuracy"]["low"], "b has a larger error, and is right more often"
+    assert "Neither" not in result.verdict
+    assert "a is better calibrated (ECE " in result.verdict
+    assert "b is more accurate (accuracy " in result.verdict
 
 
 def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
@@ -77,34 +82,128 @@ def test_the_next_command_has_the_options_of_the_audit_and_runs(table, capsys):
     code, out, err = run(capsys, "audit", "my predictions.csv", *reading, "--json", "--replicates", 50)
     assert code == 0, err
     command = json.loads(out)["next"]["command"]
-    assert shlex.split(command) == ["calibrant", "fit", "my predictions.csv", *reading]
-    assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'")
-    code, _, err = run(capsys, *shlex.split(command)[1:])
-    assert code == 0, err
-    code, out, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
-    assert out.rstrip().endswith(command)
+    parts = ["my_predictions_fit.npz", "my_predictions_judge.npz"]
+    first, second, third = (shlex.split(line) for line in command.split(" && "))
+    assert first == ["calibrant", "holdout", "my predictions.csv", *reading, "-o", *parts]
+    assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'").replace("&amp;", "&")
+    code, printed, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
+    assert printed.rstrip().endswith(command)
+    for words in (first, second, third):
+        code, out, err = run(capsys, *words[1:])
+        assert code == 0, err
+    assert "fitted on these" not in out
+
+
+FACTS = {"holds": "logits", "kind": "classification", "split": None, "level": "poor", "has_val": False}
+WORDS = CommandWords({"m": "m.npz"}, policy="p.json", reading=["--segmentation"])
+
+
+def step_of(words=WORDS, policy=None, **facts):
+    if policy is not None:
+        policy = {"menu": [], "fitted_on_these": False} | policy
+    return next_step(words, "m", **FACTS | facts, policy=policy)
+
+
+def test_nothing_is_fitted_on_the_audited_file():
+    words = replace(WORDS, val="v.npz")
+    policies = [None, *({"kept": kept} for kept in ("yes", "no", "no sign", "unclear", "nothing", "unknown"))]
+    policies += [{"kept": "nothing", "menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}]}]
+    for policy in (*policies, *(part | {"fitted_on_these": True} for part in policies if part)):
+        for split in (None, "train", "val", "test"):
+            for has_val in (False, True):
+                step = step_of(words, policy, split=split, has_val=has_val)
+                assert "fit m.npz" not in step["text"] + step["command"]
 
 
 def test_what_comes_next_depends_on_what_there_is():
-    words = CommandWords({"m": "m.npz"}, val=None, policy="p.json", reading=["--segmentation"])
-    facts = {"holds": "logits", "split": None, "level": "poor"}
-    kept = {"menu": [], "kept": "yes"}
-    assert next_step(words, "m", **facts, policy=kept)["command"] == "calibrant apply p.json m.npz --segmentation"
-    broken = {"menu": [], "kept": "no"}
-    assert next_step(words, "m", **facts, policy=broken)["command"] == "calibrant fit m.npz --segmentation"
-    silent = {"menu": [{"risk": 0.15, "coverage": 0.1}], "kept": "nothing"}
-    step = next_step(words, "m", **facts, policy=silent)
-    assert step["command"] == "calibrant fit m.npz --segmentation --target-risk 0.15"
-    assert next_step(words, "m", **facts | {"holds": "confidence"}, policy=None)["command"] is None
-    test = next_step(words, "m", **facts | {"split": "test"}, policy=None)
-    assert test["command"] == "calibrant fit VALIDATION --segmentation"
-    both = next_step(CommandWords({"m": "m.npz"}, val="v.npz"), "m", **facts, policy=None)
+    assert step_of(policy={"kept": "yes"})["command"] == "calibrant apply p.json m.npz --segmentation"
+    divided = (
+        "calibrant holdout m.npz --segmentation -o m_fit.npz m_judge.npz && calibrant fit m_fit.npz"
+        " && calibrant audit m_judge.npz --policy policy.json"
+    )
+    assert step_of()["command"] == divided
+    assert "calibrant fit VALIDATION --segmentation" in step_of()["text"]
+    assert step_of(policy={"kept": "no"})["command"] == divided
+    silent = {"menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}], "kept": "nothing"}
+    assert step_of(policy=silent)["command"] == divided.replace("m_fit.npz &&", "m_fit.npz --target-risk 0.15 &&")
+    assert step_of(holds="confidence")["command"] is None
+    assert step_of(kind="tokens")["command"] is None
+    assert step_of(split="test")["command"] == "calibrant fit VALIDATION --segmentation"
+    words = CommandWords({"m": "m.npz"}, val="v.npz")
+    both = step_of(words, has_val=True)
     assert both["command"] == "calibrant fit v.npz && calibrant audit m.npz --policy policy.json"
+    assert step_of(words, has_val=True, policy=silent)["command"].startswith(
+        "calibrant fit v.npz --target-risk 0.15 &&"
+    )
+    own = step_of(policy={"kept": "yes", "fitted_on_these": True})
+    assert own["command"] == "calibrant audit TEST --segmentation --policy p.json"
 
 
-def test_in_python_it_is_a_line_of_python():
-    step = audit(Predictions.from_logits(*drawn(300, 4, 2.0, 1)), replicates=20).document["next"]
-    assert step["command"] == "Policy.fit(predictions, target_risk=0.05)"
+def test_options_are_arguments_in_python():
+    words = PythonWords()
+    assert words.fit("val") == "Policy.fit(val, target_risk=0.05)"
+    assert words.fit("val", "--target-risk", "0.1") == "Policy.fit(val, target_risk=0.1)"
+    costs = ("--costs", "COSTS", "--target-cost", "0.4")
+    assert words.fit("val", *costs) == "Policy.fit(val, costs=costs, target_cost=0.4)"
+    assert words.fit("val", "--by-class", "--target-risk", "0.1") == "Policy.fit(val, by_class=True, target_risk=0.1)"
+    several = ("--promise", "precision=a:0.9", "--promise", "precision=b:0.8")
+    assert words.fit("val", *several) == "Policy.fit(val, promise=['precision=a:0.9', 'precision=b:0.8'])"
+    assert (
+        words.fit("val", "--promise", "recall=1:0.7", "--group", "x")
+        == "Policy.fit(val, promise='recall=1:0.7', group='x')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "stem"), [("a/shards/*.parquet", "predictions"), ("s3://bucket/x.parquet", "x"), ("m.csv.gz", "m")]
+)
+def test_the_parts_of_a_divided_file_are_files_of_this_folder(file, stem):
+    words = shlex.split(CommandWords({}).divide(file))
+    assert words[words.index("-o") + 1] == f"{stem}_fit.npz"
+
+
+def test_the_held_out_file_of_one_model_is_not_that_of_another(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(2000, 5, 1.0, 4)
+    Predictions.from_logits(z, y).save("better.npz")
+    Predictions.from_logits(3 * z, y).save("worse.npz")
+    Predictions.from_logits(*drawn(1000, 5, 3.0, 5)).save("val_of_worse.npz")
+    words = ("worse.npz", "better.npz", "--val", "val_of_worse.npz", "--replicates", 50, "-o", "none", "--json")
+    step = json.loads(run(capsys, "audit", *words)[1])["next"]
+    assert "better.npz" in step["command"]
+    assert "val_of_worse" not in step["command"]
+
+
+def test_samples_that_are_held_out_and_audited_are_said():
+    z, y = drawn(900, 4, 2.0, 1)
+    test = Predictions.from_logits(z[:500], y[:500], ids=np.arange(500))
+    overlapping = Predictions.from_logits(z[400:], y[400:], ids=np.arange(400, 900))
+    (warning,) = audit(test, val=overlapping, replicates=20).document["warnings"]
+    assert "100 of 500" in warning
+    apart = Predictions.from_logits(z[500:], y[500:], ids=np.arange(400))  # row numbers, of other samples
+    assert audit(test, val=apart, replicates=20).document["warnings"] == []
+    unnamed = Predictions.from_logits(z[400:], y[400:])
+    assert audit(test, val=unnamed, replicates=20).document["warnings"] == []
+
+
+def test_the_next_command_runs_where_ids_repeat(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(800, 3, 2.0, 1)
+    Predictions.from_logits(z, y, ids=np.arange(800) // 2).save("twice.npz")
+    step = json.loads(run(capsys, "audit", "twice.npz", "--replicates", 20, "-o", "none", "--json")[1])["next"]
+    for command in step["command"].split(" && "):
+        code, _, err = run(capsys, *shlex.split(command)[1:])
+        assert code == 0, err
+
+
+def test_in_python_it_is_lines_of_python_that_run():
+    predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
+    for options in ({}, {"val": val}):
+        step = audit(predictions, replicates=20, **options).document["next"]
+        names = {"predictions": predictions, "val": val, "Policy": Policy, "audit": audit}
+        exec(step["command"], names)
+        assert isinstance(names["policy"], Policy)
+    assert "Policy.fit(predictions" not in step["command"]
 
 
 @pytest.fixture
@@ -146,6 +245,22 @@ def test_the_audit_of_a_policy_on_probabilities(here):
     assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
     assert found["policy"]["kept"] in ("yes", "no sign")
     assert "fitted on" in found["policy"]["text"]  # the same samples
+
+
+def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, capsys):
+    val = Predictions.open("val.npz")
+    policy = Policy.fit(val, 0.2, sets=0.9)
+    result = audit(val, policy=policy, replicates=50)
+    assert "fitted on these" in result.verdict
+    assert "keeps its promise" not in result.verdict
+    assert "can be trusted" not in result.verdict
+    assert result.document["verdict"]["level"] == "unknown"
+    part = result.document["policy"]
+    assert (part["fitted_on_these"], part["level"], part["sets"]["level"]) == (True, "info", "info")
+    assert "fitted on these" in result.models[1]["notes"][0]
+    other = audit(write(here, "test.npz", seed=6), policy=policy, replicates=50)
+    assert not other.document["policy"]["fitted_on_these"]
+    assert "fitted on these" not in other.verdict
 
 
 def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):

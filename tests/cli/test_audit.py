@@ -48,8 +48,22 @@ def test_a_newcomers_csv(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["audit", "mine.csv", *columns, "--group", "site", "--replicates", "50"])
     assert stop.value.code == 0, capsys.readouterr().err
-    assert "300 samples" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "300 samples" in printed.out
+    assert printed.err == "wrote report.html\n"
     assert "north" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_that_is_replaced_unasked_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Predictions.from_logits(*drawn(120, 3, 2.0, 1)).save(f"{name}.npz")
+    remarks = []
+    for words in (["a.npz"], ["b.npz"], ["b.npz", "-o", "report.html"]):
+        with pytest.raises(SystemExit):
+            main(["audit", *words, "--replicates", "20"])
+        remarks.append(capsys.readouterr().err)
+    assert ["earlier" in remark for remark in remarks] == [False, True, False]
 
 
 @pytest.mark.parametrize(

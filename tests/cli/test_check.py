@@ -51,10 +51,12 @@ def test_exit_codes(folder, monkeypatch, words, code):
     [
         ((), "nothing is required"),
         (("--require", "eec <= 1"), "did you mean 'ece'"),
-        (("--require", "ece <= 1", "--unknown", "maybe"), "--unknown takes pass or fail"),
-        (("--require", "policy.risk <= 1"), "is about a policy"),
+        (("--require", "ece <= 1%", "--unknown", "maybe"), "--unknown takes pass or fail"),
+        (("--require", "policy.risk <= 1%"), "is about a policy"),
         (("--require", "ece no worse"), "give a baseline"),
-        (("--require", "ece <= 1", "--by-group", "town"), "town"),
+        (("--require", "ece <= 3"), "write 3% or 0.03"),
+        (("--require", "ece <= 3%", "--level", "95"), "95% is 0.95"),
+        (("--require", "ece <= 1%", "--by-group", "town"), "town"),
         (("--requirements", "bad.toml"), "require must be a list of texts"),
         (("--requirements", "empty.toml"), r"no require = [...]"),
         (("--requirements", "broken.toml"), "broken.toml"),
@@ -90,6 +92,18 @@ def test_documents_for_machines(folder, monkeypatch, capsys, tmp_path):
     assert 'failures="1"' in junit.read_text()
     assert run("check", folder / "old.npz", "--require", "ece <= 0.1", "--json") == 1
     assert json.loads(capsys.readouterr().out)["requirements"][0]["status"] == "fail"
+
+
+def test_the_policys_own_data_are_said_first(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = ("--policy", "policy.json", "--require", "policy.risk <= 30%")
+    assert run("check", "new.npz", *words) == 0
+    assert capsys.readouterr().out.startswith("! The policy was fitted on these predictions")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    run("check", "new.npz", *words)
+    assert "::warning title=calibrant check::The policy was fitted" in capsys.readouterr().out
+    run("check", "new.npz", *words, "--json")
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
 
 
 def test_audit_and_apply_fail_when_asked_to(folder, tmp_path, monkeypatch):

@@ -53,6 +53,14 @@ def test_json_says_the_same(here, capsys):
     assert found["samples"] == table.num_rows == 400
 
 
+def test_a_share_is_a_number_or_in_percent(here, capsys):
+    plain = ("--target-risk", 0.1, "--confidence", 0.9, "--sets", 0.95)
+    percent = ("--target-risk", "10%", "--confidence", "90%", "--sets", "95%")
+    policies = [run(capsys, "fit", "val.npz", *words, "--json")[1] for words in (plain, percent)]
+    assert policies[0] == policies[1]
+    assert json.loads(policies[0])["target_risk"] == 0.1
+
+
 def test_predictions_are_not_overwritten(here, capsys):
     run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     write(here, "test.csv", n=50)

@@ -1,11 +1,15 @@
 """The funnel: bad input is one line and exit code 2, a bug is one line, exit code 70 and a file with the traceback."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from calibrant import Predictions
 from calibrant.cli import BUG, LONGEST, app, main
 from tests.helpers.policies import run
 
@@ -73,6 +77,31 @@ def test_a_bug_is_told_where_no_file_can_be_written(raising, monkeypatch, tmp_pa
     assert lines.splitlines()[-1].endswith("please report it with the lines above")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "| head -0", "2>&1 | head -0"])
+@pytest.mark.parametrize(("limit", "code"), [("99%", 0), ("0.01%", 1)])
+def test_the_exit_code_is_the_commands_own_where_nobody_reads_its_output(tmp_path, closed, limit, code):
+    Predictions.from_logits(Z, Z.argmax(1)).save(tmp_path / "x.npz")
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = f"{sys.executable} -m calibrant check x.npz --require 'ece <= {limit}' {closed}"
+    words = ["bash", "-c", f"set -o pipefail; {command}"]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert not list(tmp_path.glob("calibrant-bug*"))
+
+
+def test_an_error_is_never_printed_where_data_are_expected(tmp_path):
+    words = ["bash", "-c", f"{sys.executable} -m calibrant check missing.npz --require 'ece <= 1%' 2>&-"]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", ["--version", "methods --json"])
+def test_a_full_disk_is_one_sentence(words):
+    result = subprocess.run(["bash", "-c", f"{sys.executable} -m calibrant {words} >/dev/full"], capture_output=True)
+    assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
+
+
 def test_help_of_everything(run):
     for arguments in ([], ["--help"], ["lens", "--help"], ["demo", "--help"], ["methods", "--help"]):
         code, out, _ = run(*arguments)
@@ -115,7 +144,11 @@ def here(files, monkeypatch, capsys):
         ("audit unlabelled.npz", "save labels in the same file", "say which"),
         ("audit logits.npz --column logit=x", "--column maps our names", "columns maps"),
         ("fit logits.npz --target-risk 5", "--target-risk must be a number between 0 and 1, got 5.0 (5%", "_risk"),
-        ("fit logits.npz --target-risk 5%", "(5% is written 0.05)", "_risk"),
+        ("fit logits.npz --target-risk five%", "such as 0.05 or 5%", "_risk"),
+        ("fit logits.npz --target-cost 5%", "(5% is written 0.05)", "_cost"),
+        ("fit logits.npz --sets 95", "--sets must be a share between 0 and 1, got 95.0 (95% is 0.95)", ";"),
+        ("fit logits.npz --promise recall=1:80", "(80% is 0.8)", ";"),
+        ("monitor p.json logits.npz --alpha 5", "--alpha must be a number between 1e-09 and 0.5, got 5.0 (5%", ";"),
         ("fit logits.npz --confidence 95", "--confidence must be a number between 0 and 1, got 95.0 (95%", ";"),
         ("fit logits.npz --target-coverage 80", "(80% is 0.8)", "target_coverage"),
         ("audit logits.npz --level 95", "(95% is 0.95)", ";"),

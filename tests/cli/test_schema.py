@@ -86,6 +86,7 @@ CASES = {
         ["class.json", "new.npz", "--state", "class_watch.json"],
         ["cost.json", "new.npz", "--state", "cost_watch.json"],
     ],
+    "holdout": [["new.npz", "-o", "a.npz", "b.csv", "--by", "site"], ["new.npz", "-o", "a.npz", "b.npz"]],
     "export": [["--policy", "sets.json", "--logits-only", "-o", "p.onnx"]],
 }  # fmt: skip
 

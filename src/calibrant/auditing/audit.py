@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from calibrant._files import written_aside
 from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
-from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, repeat_words, resolve_repeats
+from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, count_shared, repeat_words, resolve_repeats
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
@@ -154,9 +154,9 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe_model
-    from calibrant.auditing.headline import better_model, describe_policy, next_step, overall_verdict
+    from calibrant.auditing.headline import PythonWords, better_model, describe_policy, next_step, overall_verdict
     from calibrant.metrics import check_level
-    from calibrant.selective import Outcome
+    from calibrant.selective import FITTED_ON_THESE, Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
@@ -188,6 +188,13 @@ def audit(
     if held_out is not None:
         _check_val(collected[main], held_out)
 
+    overlap = []
+    if val is not None and (shared := count_shared(main_predictions, val)):
+        overlap = [
+            f"{count(shared)} of {count(len(main_predictions))} audited {UNITS[val.kind][0]} are among the held-out "
+            "predictions, too (by their ids): repairs are judged there by samples that they were fitted on."
+        ]
+
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
@@ -200,10 +207,15 @@ def audit(
             part["notes"].insert(0, f"{count(number)} of {count(rows)} {unit} repeat an id and are left out.")
     comparisons = _comparisons(collected, described, sampling)
     promise = None if outcome is None else describe_policy(outcome, main)
+    if outcome is not None and outcome.fitted_on_these and outcome.policy.calibrator is not None:
+        documents[1]["notes"].insert(0, FITTED_ON_THESE)
     best = main if promise is not None else better_model(documents, comparisons) or main
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
-    facts: dict[str, Any] = {"holds": models[best].holds, "split": models[best].split, "level": level_of_best}
-    step = next_step(commands, best, policy=promise, **facts)
+    facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}
+    has_val = val is not None and best == main
+    if commands is not None and collected[best].repeats.repeats:
+        commands = replace(commands, repeats=("--repeats", "first"))  # without which a fit is refused
+    step = next_step(commands or PythonWords(), best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",
         "version": 1,
@@ -212,7 +224,7 @@ def audit(
         "title": TITLE,
         **sampling,
         "reproduce": reproduce,
-        "warnings": _warnings({name: collected[name] for name in models}, held_out),
+        "warnings": [*_warnings({name: collected[name] for name in models}, held_out), *overlap],
         "verdict": overall_verdict(documents, comparisons, promise),
         "next": step,
         "conventions": CONVENTIONS,

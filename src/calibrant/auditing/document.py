@@ -211,9 +211,12 @@ def describe_comparison(
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
     metric = describe(name)
+    facts = _facts(name)
+    if name == "brier" and collected.num_classes == 2:
+        facts["label"] += " (both classes)"  # beside that of P, which is half of it
     return {
         "name": name,
-        **_facts(name),
+        **facts,
         "value": float(value),
         "low": limits.low,
         "high": limits.high,

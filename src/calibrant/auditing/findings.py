@@ -119,7 +119,7 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding: first those that limit all others, then the rest by importance."""
+    """Every finding by its level, the worst first; of one level those first that limit the others."""
     repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
     sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
     findings = [Finding(*words) for words in sentences]
@@ -131,7 +131,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
     limiting = [*_doubts(evidence), *_rounding(evidence.collected)]
-    return limiting + sorted(findings, key=lambda finding: order[finding.level])
+    return sorted(limiting + findings, key=lambda finding: order[finding.level])
 
 
 def _doubts(evidence: Evidence) -> Iterator[Finding]:

@@ -35,7 +35,14 @@ from calibrant.metrics import (
     split_name,
 )
 from calibrant.predictions import Predictions, check_group, resolve_repeats
-from calibrant.selective import Outcome, Policy, bounded_mean_interval, coverage_interval, risk_interval
+from calibrant.selective import (
+    FITTED_ON_THESE,
+    Outcome,
+    Policy,
+    bounded_mean_interval,
+    coverage_interval,
+    risk_interval,
+)
 
 Status = Literal["pass", "fail", "unknown"]
 #: Measures of a policy: shares, and the mean cost of its answers.
@@ -65,17 +72,15 @@ class Requirement:
     @property
     def is_share(self) -> bool:
         """Whether its numbers are printed in percent."""
-        if self.metric == "policy.cost":
-            return False
-        return self.is_of_policy or describe(self.metric).unit == "share"
+        return _bounds(self.metric) == (0, 1) if self.is_of_policy else describe(self.metric).unit == "share"
 
 
 def parse_requirement(text: str) -> Requirement:
     """Read a requirement.
 
     It is ``METRIC <= NUMBER`` or ``METRIC >= NUMBER`` with a metric of `calibrant.metrics`, ``risk@COVERAGE``,
-    ``coverage@RISK`` or one of `POLICY_METRICS`; or ``METRIC no worse``, ``METRIC no worse by NUMBER``. Numbers may be
-    in percent.
+    ``coverage@RISK`` or one of `POLICY_METRICS`; or ``METRIC no worse``, ``METRIC no worse by NUMBER``. Shares may be
+    in percent. What every model meets, or none can, is refused: 3 and 90 where 3% and 90% are meant, and ``ece <= 1``.
 
     Example:
         >>> parse_requirement("risk@0.8 <= 5%")
@@ -89,14 +94,25 @@ def parse_requirement(text: str) -> Requirement:
             raise ValueError(f"{short(text)}: only {', '.join(COMPARED)} are compared with a baseline")
         if describe(metric).better == "none":
             raise ValueError(f"{short(text)}: neither end of {metric} is better as such")
-        margin = _parse_number(match[2], match[3] or "", text) if match[2] else 0.0
+        margin = _parse_limit(metric, match[2], match[3] or "", text) if match[2] else 0.0
         if margin < 0:
             raise ValueError(f"{short(text)}: a margin is at least 0")
+        low, high = _bounds(metric)
+        if margin >= high - low:
+            raise ValueError(f"{short(text)} is met by every model: two never differ by more than {high - low:g}")
         at_most = describe(metric).better == "low"
         return Requirement(text.strip(), metric, at_most, margin if at_most else -margin, True)
     if match := _ABSOLUTE.fullmatch(text):
-        metric, limit = _parse_metric(match[1], text), _parse_number(match[3], match[4], text)
-        return Requirement(text.strip(), metric, match[2] in ("<=", "<"), limit)
+        metric = _parse_metric(match[1], text)
+        limit, at_most = _parse_limit(metric, match[3], match[4], text), match[2] in ("<=", "<")
+        low, high = _bounds(metric)
+        if limit >= high if at_most else limit <= low:
+            hint = "; write one percent as 1% or 0.01" if (high, limit) == (1, 1) else ""
+            equal = f" ({match[2]} is read as {match[2]}=)" if len(match[2]) == 1 else ""
+            raise ValueError(f"{short(text)} is met by every model, because {_extent(metric)}{equal}{hint}")
+        if limit < low if at_most else limit > high:
+            raise ValueError(f"{short(text)} is met by no model, because {_extent(metric)}")
+        return Requirement(text.strip(), metric, at_most, limit)
     raise ValueError(f"a requirement must be like 'ece <= 0.03', 'risk@0.8 <= 5%' or 'ece no worse', got {short(text)}")
 
 
@@ -107,7 +123,8 @@ def _parse_metric(name: str, text: str) -> str:
             raise ValueError(f"{short(text)}: only risk@COVERAGE and coverage@RISK take a share, got {name!r}")
         value = _parse_number(share.removesuffix("%"), "%" * share.endswith("%"), text)
         if not 0 < value < 1:
-            raise ValueError(f"{short(text)}: the share behind @ lies between 0 and 1, got {share!r}")
+            spellings = f"; write {value:g}% or {value / 100:g}" if 1 < value < 100 and not share.endswith("%") else ""
+            raise ValueError(f"{short(text)}: the share behind @ lies between 0 and 1, got {share!r}{spellings}")
         return f"{_AT[word]}_{value:g}"
     if name in POLICY_METRICS or name in MEASURED or name == "classwise_ece":
         return name
@@ -117,6 +134,28 @@ def _parse_metric(name: str, text: str) -> str:
     names = [*MEASURED, "classwise_ece", *POLICY_METRICS, "risk@0.8", "coverage@0.05"]
     listed = ", ".join(word for word in names if "_at_" not in word)
     raise ValueError(f"{short(text)}: no metric {name[:60]!r}{did_you_mean(name, names) or f'; there are {listed}'}")
+
+
+def _bounds(metric: str) -> tuple[float, float]:
+    """The smallest and the largest value that a metric can have."""
+    if metric in POLICY_METRICS:
+        return (0, math.inf) if metric == "policy.cost" else (0, 1)
+    return describe(metric).bounds
+
+
+def _extent(metric: str) -> str:
+    low, high = _bounds(metric)
+    return f"{metric} lies between {low:g} and {high:g}" if math.isfinite(high) else f"{metric} is at least {low:g}"
+
+
+def _parse_limit(metric: str, digits: str, percent: str, text: str) -> float:
+    """A limit, or a margin, in the unit of the metric; a number of percent without its sign is refused."""
+    value = _parse_number(digits, percent, text)
+    if percent and _bounds(metric)[1] != 1:
+        raise ValueError(f"{short(text)}: {metric} is no share, so its limit is not in percent")
+    if not percent and _bounds(metric) == (0, 1) and 1 < value <= 100:
+        raise ValueError(f"{short(text)}: {_extent(metric)}, so write {value:g}% or {value / 100:g}")
+    return value
 
 
 def _parse_number(digits: str, percent: str, text: str) -> float:
@@ -166,9 +205,11 @@ class Check:
 
     Attributes:
         requirements: a judgement for every requirement, and for every group of it.
+        notes: what limits all of them: that the policy was fitted on these predictions.
     """
 
     requirements: tuple[Judgement, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool | None:
@@ -181,7 +222,8 @@ class Check:
         """The whole check as plain values."""
         passed = {True: "pass", False: "fail", None: "unknown"}[self.passed]
         parts = [asdict(judgement) for judgement in self.requirements]
-        return {"format": "calibrant.check", "version": 1, "status": passed, "requirements": parts}
+        facts = {"format": "calibrant.check", "version": 1, "status": passed, "notes": list(self.notes)}
+        return {**facts, "requirements": parts}
 
     def __bool__(self) -> bool:
         raise TypeError("a check passes, fails or cannot tell: ask for .passed, which is True, False or None")
@@ -254,7 +296,8 @@ def check(
                 continue  # a baseline is compared on all samples
             interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement)
             judgements.append(_judge(requirement, part.name, interval, part.size(requirement.metric)))
-    return Check(tuple(judgements))
+    notes = (FITTED_ON_THESE,) if outcome is not None and outcome.fitted_on_these else ()
+    return Check(tuple(judgements), notes)
 
 
 def _check_arguments(

@@ -7,9 +7,11 @@ step is one sentence, with the exact command if there is one.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from calibrant._numbers import allowed, percent, round_percent
@@ -93,10 +95,12 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     level = _worst_level(model["verdict"]["level"] for model in models)
     best = better_model(models, comparisons)
     if best is None:
-        words = "Neither is better" if len(models) == 2 else "None is better than all others"
-        words += " in calibration and accuracy beyond chance"
         if not comparisons:
             words = "Which is better cannot be said, because they are not about the same samples"
+        elif len(models) > 2:
+            words = "None is better than the others in both calibration and accuracy, beyond chance"
+        else:
+            words = _advantages(comparisons[0]) or "Neither is better in calibration or accuracy beyond chance"
         return {"level": level, "headline": f"{words}; {_trust_words(models)}.", "text": text}
     part = next(part for part in comparisons if best in (part["first"], part["second"]))
     rival = part["first"] if best == part["second"] else part["second"]
@@ -106,6 +110,17 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     state = _TRUST[best_model["verdict"]["level"]]
     headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
+
+
+def _advantages(comparison: Part) -> str:
+    """Which of two models is better calibrated, and which is more accurate; empty where that is no more than chance."""
+    rows = {row["name"]: row for row in comparison["rows"]}
+    clauses = []
+    for name, words in (("ece_15", "is better calibrated"), ("accuracy", "is more accurate")):
+        if name in rows and (sign := _sign(rows[name])):
+            model = comparison["second"] if sign == 1 else comparison["first"]
+            clauses.append(f"{model} {words} ({_gain(rows[name], sign == 1)})")
+    return ", and ".join(clauses)
 
 
 def _trust_words(models: Sequence[Part]) -> str:
@@ -139,6 +154,11 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
         clauses.append(f"it answers {share} of them, {percent(errors['value'])} of its answers are wrong{note}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
+    if policy["fitted_on_these"] and repaired:
+        change = f"ECE {percent(_metric(original, 'ece_15'))} before, {percent(_metric(repaired, 'ece_15'))} after"
+        level = _worst_level([str(policy["level"]), "unknown"])
+        ending = f"Its calibrator was fitted on these predictions ({change})."
+        return {"level": level, "headline": f"{headline}. {ending}", "text": str(model["verdict"]["text"])}
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(original, "ece_15"), _metric(model, "ece_15")
     change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
@@ -164,6 +184,11 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
+    if outcome.fitted_on_these and not policy.abstains:
+        level, title = (
+            "info",
+            "The policy was fitted on these very predictions, which cannot show how it does on new ones",
+        )
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
@@ -180,16 +205,22 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "text": " ".join(outcome.sentences()),
         "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
         "kept": outcome.promise_kept,
+        "fitted_on_these": outcome.fitted_on_these,
         "column": policy.part_column,
         "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
-        "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
+        "menu": [_offer(*offer) for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [
             _group(policy, name, *counts)
             for name, counts in (outcome.groups if policy.classes is None else outcome.classes).items()
         ],
         "sets": _sets(outcome),
     }
+
+
+def _offer(risk: float, coverage: float) -> dict[str, Any]:
+    """A risk that could be promised, and the options that ask for it."""
+    return {"risk": risk, "coverage": coverage, "options": ["--target-risk", f"{risk:g}"]}
 
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
@@ -213,6 +244,8 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
     if sets is None or counts is None or not counts.samples:
         return None
     level, title = _SETS[outcome.sets_hold]
+    if outcome.fitted_on_these:
+        level, title = "info", "The prediction sets were fitted on these very predictions"
     facts, names = counts.to_dict(outcome.policy.class_names), outcome.policy.class_names
     promised = f"promised: {round_percent(sets.level)} on average"
     silent = facts["where_abstained"]
@@ -276,63 +309,123 @@ class CommandWords:
     reading: Sequence[str] = ()  # the options that say how files are read, as they were given
     selecting: Sequence[str] = ()  # those that say which rows of the audited files are read
     selecting_val: Sequence[str] = ()  # those that say which rows of the held-out file are read
+    repeats: Sequence[str] = ()  # those about rows that repeat an id
+
+    validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
     def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""
-        return shlex.join(["calibrant", "fit", file, *self.reading, *options])
+        selecting = self.selecting_val if file == self.val else ()
+        return shlex.join(["calibrant", "fit", file, *self.reading, *selecting, *self.repeats, *options])
 
-    def check(self, file: str) -> str:
-        """The command that judges the policy which `fit` writes on a file."""
-        return shlex.join(["calibrant", "audit", file, *self.reading, *self.selecting, "--policy", "policy.json"])
+    def judge(self, file: str) -> str:
+        """The command that judges the audit's policy, or the one that `fit` writes, by a file."""
+        selecting = self.selecting if file in self.files.values() else ()
+        options = *self.reading, *selecting, *self.repeats, "--policy", self.policy or "policy.json"
+        return shlex.join(["calibrant", "audit", file, *options])
+
+    def fit_and_judge(self, file: str, test: str, *options: str) -> str:
+        """The commands that fit a policy on a file and judge it by another."""
+        return f"{self.fit(file, *options)} && {replace(self, policy=None).judge(test)}"
 
     def apply(self, file: str) -> str:
         """The command that decides about a file."""
         return shlex.join(["calibrant", "apply", self.policy or "policy.json", file, *self.reading, *self.selecting])
 
+    def divide(self, file: str, *options: str) -> str:
+        """The commands that divide a file, fit a policy on one part, and judge it by the other."""
+        stem = re.sub(r"\W+", "_", Path(file).name.partition(".")[0]).strip("_") or "predictions"
+        parts = f"{stem}_fit.npz", f"{stem}_judge.npz"
+        reading = *self.reading, *self.selecting, *self.repeats
+        divide = shlex.join(["calibrant", "holdout", file, *reading, "-o", *parts])
+        # The parts hold what the options say of the file.
+        return f"{divide} && {CommandWords({}).fit_and_judge(*parts, *options)}"
+
+
+@dataclass(frozen=True)
+class PythonWords:
+    """The same for an audit in Python, whose predictions are called by their role."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    val: str = "val"
+
+    validation, test = "val", "test"
+
+    def fit(self, file: str, *options: str) -> str:
+        """The line that fits a policy."""
+        arguments: dict[str, list[str]] = {} if options else {"target_risk": ["0.05"]}
+        name = ""
+        for word in options:
+            if word.startswith("--"):
+                name = word.removeprefix("--").replace("-", "_")
+                arguments.setdefault(name, [])
+            else:
+                is_text = name in ("promise", "group")
+                arguments[name].append(repr(word) if is_text else word.lower())
+        values = {
+            name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
+            for name, texts in arguments.items()
+        }
+        return f"Policy.fit({file}, {', '.join(f'{name}={value}' for name, value in values.items())})"
+
+    def judge(self, file: str) -> str:
+        """The line that judges a policy."""
+        return f"audit({file}, policy=policy)"
+
+    def fit_and_judge(self, file: str, test: str, *options: str) -> str:
+        """The lines that fit a policy and judge it by other predictions."""
+        return f"policy = {self.fit(file, *options)}\n{self.judge(test)}"
+
+    def apply(self, file: str) -> str:
+        """The line that decides."""
+        return f"policy.decide({file})"
+
+    def divide(self, file: str, *options: str) -> str:
+        """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
+        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', *options)}"
+
 
 def next_step(
-    words: CommandWords | None, model: str, *, holds: str, split: str | None, level: str, policy: Part | None
+    words: CommandWords | PythonWords,
+    model: str,
+    *,
+    holds: str,
+    kind: str,
+    split: str | None,
+    level: str,
+    policy: Part | None,
+    has_val: bool,
 ) -> dict[str, str | None]:
-    """The sentence and the command, or a line of Python if no command line was used.
+    """The sentence and the command, or lines of Python; nothing is ever fitted on the audited predictions.
 
-    ``model`` is the name of the model to continue with, ``holds`` and ``split`` are those of its predictions, and
-    ``level`` is that of the verdict on it.
+    ``model`` is the name of the model to continue with; ``holds``, ``kind`` and ``split`` are those of its predictions,
+    ``level`` is that of the verdict on it, and ``has_val`` is whether there are held-out predictions of it.
     """
-    if holds == "confidence":
-        text = "Confidences alone can be judged but not repaired: save the logits or probabilities of every class."
+    file = words.files.get(model, "predictions")
+    if holds == "confidence" or kind == "tokens":
+        subject = "Confidences alone" if holds == "confidence" else "Tokens"
+        values = "of every class" if holds == "confidence" else "of whole answers"
+        text = f"{subject} can be judged but not repaired: save the logits or probabilities {values}."
         return {"text": text, "command": None}
-    if words is None:
-        return _in_python(split, level, policy)
-    file = words.files.get(model, model)
-    if policy is not None:
-        return _after_policy(words, file, split, policy)
-    if words.val is not None:
-        text = f"{_task(level)}, on the held-out predictions; then judge that on these:"
-        return {"text": text, "command": f"{words.fit(words.val, *words.selecting_val)} && {words.check(file)}"}
-    if split == "test":
-        text = f"{_task(level)}, on held-out predictions (VALIDATION here), because nothing is fitted on test data:"
-        return {"text": text, "command": words.fit("VALIDATION")}
-    return {"text": f"{_task(level)}:", "command": words.fit(file)}
-
-
-def _task(level: str) -> str:
-    return "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
-
-
-def _after_policy(words: CommandWords, file: str, split: str | None, policy: Part) -> dict[str, str | None]:
-    options, file_to_fit = [], file if split != "test" else "VALIDATION"
-    if policy["menu"]:
-        options = ["--target-risk", f"{policy['menu'][0]['risk']:g}"]
-        text = "Fit again, on samples that the policy has not seen, with a risk that can be promised:"
-    elif policy["kept"] == "no":
-        text = "The policy does not fit these samples: fit another on labelled ones like them:"
-    else:
+    if policy is not None and policy["fitted_on_these"] and not policy["menu"]:
+        text = f"Judge the policy by labelled samples that it was not fitted on ({words.test} here):"
+        return {"text": text, "command": words.judge(words.test)}
+    if policy is not None and not policy["menu"] and policy["kept"] != "no":
         return {"text": "Write down the policy's answers:", "command": words.apply(file)}
-    return {"text": text, "command": words.fit(file_to_fit, *options)}
-
-
-def _in_python(split: str | None, level: str, policy: Part | None) -> dict[str, str | None]:
-    if policy is not None and policy["kept"] != "no" and not policy["menu"]:
-        return {"text": "Decide about samples with the policy:", "command": "policy.decide(predictions)"}
-    held_out = "val" if split == "test" else "predictions"
-    return {"text": f"{_task(level)}:", "command": f"Policy.fit({held_out}, target_risk=0.05)"}
+    options: Sequence[str] = ()
+    task = "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
+    is_broken = policy is not None and not policy["menu"]
+    if is_broken:
+        task = "The policy does not fit these samples: fit another for samples like them"
+    elif policy is not None:
+        options, task = policy["menu"][0]["options"], "Fit again, asking for what can be promised"
+    if has_val and words.val is not None and not is_broken:
+        text = f"{task}, on the held-out predictions; then judge that on these:"
+        return {"text": text, "command": words.fit_and_judge(words.val, file, *options)}
+    source = "labelled ones that are not audited here" if is_broken else "held-out predictions of the same model"
+    if split == "test":
+        text = f"{task}, on {source} ({words.validation} here), because nothing is fitted on test data:"
+        return {"text": text, "command": words.fit(words.validation, *options)}
+    source += "" if is_broken else ", not on these"
+    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If there are none, divide these:"
+    return {"text": text, "command": words.divide(file, *options)}

@@ -71,6 +71,10 @@ COMMANDS = {
         "Repair a model and decide when it may answer: fit a calibrator, a score and a threshold on held-out "
         "predictions.",
     ),
+    "holdout": (
+        "holdout:holdout_command",
+        "Divide labelled predictions at random into two files: one to fit a policy on, one to judge it by.",
+    ),
     "lens": (
         "lens:lens_command",
         "Show what label each loss really trains towards: effective label q', smoothing f and indicator C.",
@@ -107,7 +111,7 @@ _FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", 
 _OTHER_NAMES = {
     "calibrate": "fit", "repair": "fit", "policy": "fit", "report": "audit", "evaluate": "audit", "eval": "audit",
     "test": "audit", "plot": "audit", "decide": "apply", "run": "train", "losses": "methods",
-    "onnx": "export", "inspect": "data",
+    "onnx": "export", "inspect": "data", "split": "holdout", "divide": "holdout",
 }  # fmt: skip
 
 
@@ -170,7 +174,10 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted.
+
+    The code is that of the command also where its output is closed, or its reader has left, as ``head`` does.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     options.invocation[:] = [str(word) for word in words]
     # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. Large arrays
@@ -178,17 +185,13 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # names of classes and files come in any script
+    console.protect_streams()
     console.show_warnings()
     try:
         code = app(args=words or ["--help"], prog_name="calibrant", standalone_mode=False)
+        sys.stdout.flush()  # here a full disk is still an error like others
     except (typer.Abort, KeyboardInterrupt):
         _leave(_fail("interrupted", 130))
-    except BrokenPipeError:  # the reader of our output has closed it, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         sentence = _input_error(error)
         if sentence is not None:
@@ -225,7 +228,7 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
     before, mark, python = message.partition(" (in Python ")
     for name, option in _OPTIONS.items():
         before = re.sub(rf"(?<![-\w]){name}\b", option, before)
-    before = re.sub(r"^((?:\S+: )?)(confidence|level) must (be|lie)", r"\1--\2 must \3", before)
+    before = re.sub(r"^((?:\S+: )?)(confidence|level|sets|alpha|share) must (be|lie)", r"\1--\2 must \3", before)
     before = before.replace('kind="segmentation"', "--segmentation").replace(
         "columns maps our names", "--column maps our names"
     )
@@ -238,9 +241,10 @@ def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> s
 def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
     """What to do, if the message does not say it."""
     command, files = words[0] if words else "", [word for word in words[1:] if word.lower().endswith(_FILES)]
-    share = re.search(r"--(target-risk|target-coverage|confidence|level)\b.* got (\d+(?:\.\d+)?)$", message)
-    if share and 1 < float(share[2]) < 100:
-        return f" ({float(share[2]):g}% is {float(share[2]) / 100:g})"
+    options = "--(target-risk|target-coverage|confidence|level|sets|alpha|share)"
+    share = re.search(rf"({options}\b|the share of .+) must .* got (\d+(?:\.\d+)?)$", message)
+    if share and 1 < float(share[3]) < 100:
+        return f" ({float(share[3]):g}% is {float(share[3]) / 100:g})"
     if "unable to parse" in message and any(re.fullmatch(r"\d+(\.\d+)?%", word) for word in words):
         return " (5% is written 0.05)"
     if message.startswith("No such command"):

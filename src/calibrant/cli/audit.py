@@ -32,6 +32,7 @@ from calibrant.cli.options import (
     open_for_policy,
     parse_opening,
     reading_words,
+    share_option,
 )
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
@@ -67,7 +68,7 @@ def audit_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[float, share_option("Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Number of bootstrap replicates.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     engine: Engine = "local",
@@ -99,6 +100,7 @@ def audit_command(
     reading = reading_words(columns_of(files[0], inputs, column), class_names, positive, segmentation, ignore_index)
 
     selecting = [[] if name is None else ["--split", name] for name in (split, val_split)]
+    repeating = [] if repeats is None else ["--repeats", repeats]
 
     def options_for(file: str, split: str | None) -> dict[str, Any]:
         columns = columns_of(file, inputs, column)
@@ -123,12 +125,16 @@ def audit_command(
             replicates=replicates,
             seed=seed,
             reproduce=command_line(),
-            commands=CommandWords(names, val, None if policy is None else str(policy), reading, *selecting),
+            commands=CommandWords(
+                names, val, None if policy is None else str(policy), reading,
+                selecting=selecting[0], selecting_val=selecting[1], repeats=repeating,
+            ),
             policy=fitted,
             centre=centre,
             collecting=collecting,
             progress=progress,
-        )
+        )  # fmt: skip
+    replaces = report is not None and output is None and report.exists()
     if report is not None:
         result.to_html(report)
     if as_json:
@@ -136,7 +142,7 @@ def audit_command(
     elif not quiet:
         print_audit(result)
     if report is not None:
-        remark(f"wrote {report}", quiet)
+        remark(f"wrote {report}{', in place of an earlier one (-o FILE keeps both)' * replaces}", quiet)
     promise = result.document["policy"] or {}
     is_broken = "no" in (promise.get("kept"), (promise.get("sets") or {}).get("hold"))
     is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"

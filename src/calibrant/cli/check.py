@@ -23,6 +23,7 @@ from calibrant.cli.options import (
     columns_of,
     open_for_policy,
     parse_opening,
+    share_option,
 )
 
 #: Exit codes of a requirement that fails, and of one that cannot be told.
@@ -68,7 +69,7 @@ def check_command(
     positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[float, share_option("Confidence level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     junit: Annotated[Path | None, typer.Option(help="Write the outcome as JUnit's XML too.")] = None,
     as_json: Json = False,
@@ -112,12 +113,14 @@ def check_command(
     if as_json:
         print_json(document)
     elif not quiet:
+        for note in outcome.notes:
+            print_line(f"! {note}")
         for judgement in outcome.requirements:
             print_line(f"{_MARKS[judgement.status]} {judgement.text}")
     if os.environ.get("GITHUB_ACTIONS") == "true" and not as_json:
         from calibrant.report import workflow_lines
 
-        for line in workflow_lines(document["requirements"]):
+        for line in workflow_lines(document["requirements"], document["notes"]):
             print_line(line)
     passed = outcome.passed if outcome.passed is not None else {None: None, "pass": True, "fail": False}[unknown]
     if passed is not True:

@@ -8,7 +8,9 @@ error.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -36,6 +38,44 @@ MOST_CLASSES = 12
 
 # C0 and C1 controls, DEL, marks that turn the direction of text, line and paragraph separators, lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+class _Output(io.FileIO):
+    """Standard output or error: where nobody reads it any more, what is written is dropped.
+
+    So ``| head`` does not change what a command does, nor its exit code. That the disk of standard output is full is
+    raised once.
+    """
+
+    is_lost = False
+
+    def write(self, data: Any) -> int:
+        if not self.is_lost:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.is_lost = True
+                if self.fileno() == 1 and not isinstance(error, BrokenPipeError):
+                    raise
+        return len(data)
+
+
+def protect_streams() -> None:
+    """Let output that nobody can read be dropped, and names in any script be printed."""
+    if sys.stdin is None:  # closed by the caller, as by <&-
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif stream is getattr(sys, f"__{name}__"):
+            stream.flush()
+            buffer = io.BufferedWriter(_Output(number, "w", closefd=False))
+            by_line = stream.line_buffering or stream.write_through
+            options = {"encoding": stream.encoding, "line_buffering": by_line}
+            setattr(sys, name, io.TextIOWrapper(buffer, errors="backslashreplace", **options))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def escaped(text: str, *, keep: str = "") -> str:

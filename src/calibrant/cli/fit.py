@@ -29,6 +29,7 @@ from calibrant.cli.options import (
     check_kind,
     open_for_policy,
     parse_opening,
+    share_option,
 )
 from calibrant.selective import Policy, Threshold, to_dict
 
@@ -44,12 +45,10 @@ def fit_command(
         ),
     ],
     target_risk: Annotated[
-        float | None, typer.Option(help="Allowed share of wrong answers (0.05 if not given).")
+        float | None, share_option("Allowed share of wrong answers, such as 5% or 0.05 (the default).")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence level of the guaranteed risk.")] = 0.95,
-    target_coverage: Annotated[
-        float | None, typer.Option(help="Instead of a risk: share of samples to answer.")
-    ] = None,
+    confidence: Annotated[float, share_option("Confidence level of the guaranteed risk.")] = 0.95,
+    target_coverage: Annotated[float | None, share_option("Instead of a risk: share of samples to answer.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Policy to write.")] = Path("policy.json"),
     method: Annotated[
         str, typer.Option(help="How the threshold is found: best, fixed-sequence, sgr or empirical.")
@@ -79,7 +78,7 @@ def fit_command(
         float | None, typer.Option(help="With --costs: give no answer that is expected to cost more.")
     ] = None,
     sets: Annotated[
-        float | None, typer.Option(help="Also give prediction sets that hold the true class this often, such as 0.95.")
+        float | None, share_option("Also give prediction sets that hold the true class this often, such as 95%.")
     ] = None,
     set_method: Annotated[
         str, typer.Option(help="How the sets are made: lac, aps, raps or class-conditional.")

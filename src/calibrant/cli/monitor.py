@@ -22,6 +22,7 @@ from calibrant.cli.options import (
     columns_of,
     open_for_policy,
     parse_opening,
+    share_option,
 )
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def monitor_command(
         bool, typer.Option("--labels-only", help="The batches are labelled samples of rows that were seen before.")
     ] = False,
     by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="The chance that the watch ever raises a false alarm (0.05).")
-    ] = None,
+    alpha: Annotated[float | None, share_option("The chance that the watch ever raises a false alarm (0.05).")] = None,
     alarm_on: Annotated[
         str, typer.Option(help="What exit code 1 is for: any alarm, or that of the promise alone: any or promise.")
     ] = "any",

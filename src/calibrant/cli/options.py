@@ -131,6 +131,25 @@ def reading_words(
     return words + ["--segmentation"] * segmentation
 
 
+def parse_share(text: str | float) -> float:
+    """A share as people write it: 0.05 or 5%; whether it lies between 0 and 1 is checked where it is used.
+
+    Example:
+        >>> parse_share("0.05"), parse_share("5%")
+        (0.05, 0.05)
+    """
+    digits = str(text).strip()  # a default is a number already
+    try:
+        return float(digits.removesuffix("%")) / (100 if digits.endswith("%") else 1)
+    except ValueError:
+        raise typer.BadParameter(f"expected a share such as 0.05 or 5%, got {digits[:40]!r}") from None
+
+
+def share_option(description: str) -> Any:
+    """An option that takes a share."""
+    return typer.Option(parser=parse_share, metavar="<share>", help=description)
+
+
 def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str]:
     """The options ``--column`` for a file: those for all files, and those that begin with its name or stem."""
     selected = []

@@ -53,6 +53,7 @@ LEVEL = _one_of("good", "fair", "poor", "info")
 INTERVAL = _object({"value": NUMBER, "low": NUMBER, "high": NUMBER})
 VALUED = _object({"label": TEXT, "value": NUMBER, "low": NUMBER, "high": NUMBER, "unit": TEXT, "note": TEXT})
 VERDICT = _object({"level": TEXT, "headline": TEXT, "text": TEXT})
+NEXT = _object({"text": TEXT, "command": _optional(TEXT)})
 FINDING = _object({"level": LEVEL, "title": TEXT, "text": TEXT, "evidence": TEXT}, "evidence")
 METRIC = _object({"name": TEXT, "label": TEXT, "value": NUMBER, "low": NUMBER, "high": NUMBER}, "low", "high")
 TENSOR = _object({"name": TEXT, "type": _optional(TEXT), "shape": _optional({"type": "array"})})
@@ -125,6 +126,7 @@ AUDIT = _document(
         "seed": COUNT,
         "warnings": _list(TEXT),
         "verdict": VERDICT,
+        "next": NEXT,
         "models": _list(
             _object(
                 {
@@ -151,6 +153,7 @@ AUDIT = _document(
                     "text": TEXT,
                     "evidence": TEXT,
                     "kept": _PROMISES,
+                    "fitted_on_these": FLAG,
                     "promise": PROMISE_SEEN,
                     "rows": _list(VALUED),
                     "groups": {"type": "array"},
@@ -179,6 +182,7 @@ CHECK = _document(
     "What calibrant check --json prints",
     {
         "status": _STATUS,
+        "notes": _list(TEXT),
         "requirements": _list(
             _object(
                 {
@@ -251,12 +255,21 @@ APPLY = _document(
         "target_risk": SHARE,
         "promised_risk": SHARE,
         "promise_kept": _PROMISES,
+        "fitted_on_these": FLAG,
         "images": _optional({"type": "object", "additionalProperties": COUNT}),
         "groups": {"type": "object", "additionalProperties": ANSWER_COUNTS},
         "classes": {"type": "object", "additionalProperties": ANSWER_COUNTS},
         "promise": PROMISE_SEEN,
         "sets": _optional(_object({"level": SHARE, "method": METHOD, "hold": _HOLDS, **SET_COUNTS})),
     },
+)
+
+_WRITTEN = _object({"path": TEXT, "samples": COUNT})
+
+HOLDOUT = _document(
+    "holdout",
+    "What calibrant holdout --json prints",
+    {"fit": _WRITTEN, "judge": _WRITTEN, "share": SHARE, "by": _optional(TEXT), "seed": COUNT, "next": NEXT},
 )
 
 EXPORT = _document(
@@ -314,6 +327,7 @@ SCHEMAS: dict[str, Schema] = {
     "check": CHECK,
     "compare": COMPARE,
     "export": EXPORT,
+    "holdout": HOLDOUT,
     "fit": FIT,
     "monitor": MONITOR,
     "predict": PREDICT,

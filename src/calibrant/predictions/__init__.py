@@ -7,6 +7,7 @@
 `columns`          which columns of a file are used; `column_names` has what their names mean
 `column_errors`    errors about columns; `proposals` has what they probably mean, `samples` what their values look like
 `row_selection`    which rows are used: those of a split, and the first row of each id
+`holdout`          one set as two: to fit on, and to judge by
 `labels`           which class a label means
 `schema`           facts that are known before any value is read
 `values`           checks of the values, and the number of decimal places of probabilities
@@ -14,6 +15,7 @@
 """
 
 from calibrant.predictions.files import Remote, format_of, is_remote
+from calibrant.predictions.holdout import count_shared
 from calibrant.predictions.predictions import Predictions, check_group, has_split, replace_data
 from calibrant.predictions.row_selection import REPEAT_REMEDIES, RepeatCount, repeat_words, resolve_repeats
 from calibrant.predictions.schema import IGNORED, OMITTABLE, UNITS, class_name, customary_positive, is_one_column

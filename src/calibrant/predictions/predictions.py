@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from calibrant.predictions.columns import check_options
 from calibrant.predictions.files import format_of, is_remote, open_files
+from calibrant.predictions.holdout import draw_holdout
 from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
 from calibrant.predictions.schema import GROUP, IGNORED, class_name
 from calibrant.predictions.stores import (
@@ -327,6 +328,31 @@ class Predictions:
         An opened file is read through once, and only the chosen samples are kept.
         """
         return Predictions._of(self._store.take(as_rows(index, len(self))))
+
+    def holdout(self, share: float = 0.5, *, seed: int = 0, by: str | None = None) -> tuple[Predictions, Predictions]:
+        """Divide the samples at random: a share of them to fit on, and the others to judge by.
+
+        A policy must be fitted on other samples than it is judged by; this is for where there is one labelled set only.
+        Rows with one id stay together. Opened files are not read into memory. The parts are marked ``split="val"`` and
+        ``split="test"``, so that nothing is fitted on the second by mistake.
+
+        Args:
+            share: of the samples to fit on; of the groups, where rows stay together.
+            seed: of the draw.
+            by: a group column: rows with one value of it stay together, such as the images of one patient.
+
+        Example:
+            >>> import numpy as np
+            >>> from calibrant import Predictions
+            >>> rng = np.random.default_rng(0)
+            >>> p = Predictions.from_logits(rng.standard_normal((10, 3)), rng.integers(0, 3, 10))
+            >>> [len(part) for part in p.holdout(0.4)], [part.split for part in p.holdout(0.4)]
+            ([4, 6], ['val', 'test'])
+        """
+        if by is not None:
+            check_group(self, by)
+        first, second = draw_holdout(self, share, seed, by)
+        return Predictions._of(first), Predictions._of(second)
 
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
         """Consecutive batches of at most ``size`` samples, by default as many as hold about four million numbers.

@@ -43,14 +43,15 @@ def write_junit(path: str | Path, name: str, judgements: Iterable[Mapping[str, A
         aside.write_text(page, encoding="utf-8")
 
 
-def workflow_lines(judgements: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Lines that GitHub turns into annotations, for what does not pass.
+def workflow_lines(judgements: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> list[str]:
+    """Lines that GitHub turns into annotations, for notes and for what does not pass.
 
     Example:
         >>> workflow_lines([{"status": "fail", "requirement": "ece <= 0.03", "text": "fails: 5%"}])
         ['::error title=ece <= 0.03::fails: 5%25']
     """
-    return [
+    lines = [f"::warning title=calibrant check::{_data(note)}" for note in notes]
+    return lines + [
         f"::{kind} title={_data(judgement['requirement'], ':,')}::{_data(judgement['text'])}"
         for judgement in judgements
         if (kind := _ANNOTATIONS.get(judgement["status"])) is not None

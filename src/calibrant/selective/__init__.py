@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
 from calibrant.selective.policy.evidence import bin_counts, class_counts
-from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
+from calibrant.selective.policy.outcome import FITTED_ON_THESE, FORMATS, Outcome, apply_policy
 from calibrant.selective.policy.policy import Policy
 from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.policy.rule import Decision, Decisions, decision_chunks, decision_formula

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -38,6 +39,17 @@ def test_figures_are_written_and_the_same_each_time(tmp_path: Path, part: str, s
     assert len(contents) == 1
     assert contents.pop().startswith(magic)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_figures_are_the_same_whatever_the_users_matplotlibrc_says(tmp_path: Path) -> None:
+    """A ``matplotlibrc`` is read from the working folder; with its ``text.usetex`` a figure would need LaTeX."""
+    given = documents.document()["models"][0]["reliability"]
+    draw_reliability(tmp_path / "usual.svg", given, title="a_b")
+    theirs = {"text.usetex": True, "font.family": "serif", "axes.grid": True, "figure.facecolor": "black"}
+    with matplotlib.rc_context(theirs):
+        draw_reliability(tmp_path / "theirs.svg", given, title="a_b")
+        assert matplotlib.rcParams["text.usetex"], "the user's own figures stay theirs"
+    assert (tmp_path / "theirs.svg").read_bytes() == (tmp_path / "usual.svg").read_bytes()
 
 
 @pytest.mark.parametrize("part", ["reliability", "histogram", "curves"])

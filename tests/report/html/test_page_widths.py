@@ -93,7 +93,8 @@ def write_pages(folder: Path) -> dict[str, Path]:
     audit({"loans.csv": rare}, **settings).to_html(pages["binary"])
     methods = {"ce": "Cross-entropy", "acls": "Adaptive and conditional label smoothing", "mbls": "Margin-based"}
     write_comparison(pages["comparison"], test_comparison_page.document() | {"methods": methods})
-    write_demonstration(pages["demo"], test_demo_page.document())
+    outcome = "More answers are wrong than promised, which may be chance"
+    write_demonstration(pages["demo"], test_demo_page.document() | {"outcome": outcome})
     write_watch(pages["watch"], test_watch_page.document())
     write_data_page(folder / "data", test_data_page.document("cup"), {"train": test_data_page.sheet("cup")})
     table = PaperPart("Table 1", text="One run each.", table=test_comparison_page.table(["ce", "ls"]))

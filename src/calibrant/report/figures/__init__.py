@@ -52,9 +52,13 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
-def in_style() -> contextlib.AbstractContextManager[None]:
-    """A context in which figures and axes are made in our style."""
-    return matplotlib.rc_context(STYLE)
+@contextlib.contextmanager
+def in_style() -> Iterator[None]:
+    """A context in which figures and axes are made in our style, whatever the user's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # with text.usetex in a matplotlibrc of the working folder a figure would need LaTeX
+        matplotlib.rcParams.update(STYLE)
+        yield
 
 
 def new_figure(size: tuple[float, float]) -> Figure:

@@ -28,6 +28,7 @@ from calibrant.selective.thresholds.images import AnsweredImages
 
 FORMATS = (".parquet", ".csv", ".npz")
 LEVEL = 0.05  # of a verdict, shared by all parts
+FITTED_ON_THESE = "The policy was fitted on these predictions: they cannot show how it does on new ones."
 
 
 class Counts(NamedTuple):
@@ -173,6 +174,11 @@ class Outcome:
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
     @property
+    def fitted_on_these(self) -> bool:
+        """Whether these are the predictions that the policy was fitted on."""
+        return str(self.fingerprint) == self.policy.evidence.get("fingerprint")
+
+    @property
     def sets_hold(self) -> str:
         """Whether the sets hold the true class as often as promised.
 
@@ -192,7 +198,8 @@ class Outcome:
             "no": f"That is {fewer}, beyond chance: these samples are not like those that the sets were fitted on.",
             "no sign": f"No sign that the sets hold {fewer}.",
         }
-        return [*self.sets.sentences(self.policy.class_names), *filter(None, [words.get(self.sets_hold)])]
+        verdict = None if self.fitted_on_these else words.get(self.sets_hold)
+        return [*self.sets.sentences(self.policy.class_names), *filter(None, [verdict])]
 
     def sentences(self) -> list[str]:
         """What happened, in plain sentences."""
@@ -220,9 +227,7 @@ class Outcome:
                 f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
             )
         text += filter(None, [self.policy.promise.result(self.tally, self.policy.class_names)])
-        if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
-            text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
-        text += self._verdict()
+        text += [FITTED_ON_THESE] if self.fitted_on_these else self._verdict()
         if self.policy.majority_summary.startswith("Warning"):
             text.append(self.policy.majority_summary)
         return text
@@ -256,6 +261,7 @@ class Outcome:
             "target_risk": self.policy.target_risk,
             "promised_risk": self.policy.promised,
             "promise_kept": self.promise_kept,
+            "fitted_on_these": self.fitted_on_these,
             "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
             "groups": {name: counts._asdict() | unknown for name, counts in self.groups.items()},
             "classes": {name: counts._asdict() | unknown for name, counts in self.classes.items()},

@@ -1,0 +1,70 @@
+"""``calibrant holdout``: two files of one, which the next command takes as they are."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from tests.helpers.policies import run, write
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "all.npz", n=900)
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv", ".jsonl", ".safetensors"])
+def test_the_next_command_runs(here, capsys, suffix):
+    code, out, err = run(
+        capsys, "holdout", "all.npz", "-o", f"fit{suffix}", f"judge{suffix}", "--share", "40%", "--json"
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    assert [document[part]["samples"] for part in ("fit", "judge")] == [360, 540]
+    for command in document["next"]["command"].split(" && "):
+        code, out, err = run(capsys, *shlex.split(command)[1:])
+        assert code == 0, err
+    assert "fitted on these" not in out
+
+
+def test_options_for_reading_and_columns_to_keep(here, capsys):
+    rng = np.random.default_rng(0)
+    lines = ["truth,p_yes,patient,site"]
+    for k in range(300):
+        p = rng.random()
+        lines.append(f"{'yes' if rng.random() < p else 'no'},{p:.3f},{k // 3},{'ab'[k % 2]}")
+    (here / "mine.csv").write_text("\n".join(lines))
+    reading = ["--column", "labels=truth", "--column", "probabilities=p_yes"]
+    words = ["holdout", "mine.csv", *reading, "--by", "patient", "--group", "site", "-o", "a.npz", "b.csv"]
+    code, _, err = run(capsys, *words)
+    assert code == 0, err
+    a, b = Predictions.open("a.npz"), Predictions.open("b.csv", groups=["patient", "site"])
+    assert not set(map(str, a.groups["patient"])) & set(map(str, b.groups["patient"]))
+    assert (len(a), len(b)) == (150, 150)
+    assert set(a.group_names) == {"patient", "site"}
+    assert a.class_names == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (["-o", "a.npz", "a.npz"], "a.npz"),
+        (["-o", "all.npz", "b.npz"], "all.npz"),
+        (["-o", "a.npz", "link.npz"], "link.npz"),
+        (["-o", "a.txt", "b.npz"], "a.txt"),
+        (["-o", "a.npz", "b.npz", "--share", "50"], "50% is 0.5"),
+        (["-o", "a.npz", "b.npz", "--by", "patient"], "patient"),
+        (["-o", "a.npz"], "-o"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(here, capsys, words, fact):
+    (here / "link.npz").symlink_to("all.npz")
+    before = sorted(path.name for path in here.iterdir()), (here / "all.npz").read_bytes()
+    code, _, err = run(capsys, "holdout", "all.npz", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert fact in err
+    assert (sorted(path.name for path in here.iterdir()), (here / "all.npz").read_bytes()) == before
