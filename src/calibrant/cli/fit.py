@@ -141,8 +141,16 @@ def print_policy(policy: Policy) -> None:
     say(policy.summary)
     if policy.kind == "segmentation" and not policy.abstains:
         say(policy.threshold.reason)
-    say(policy.method_summary)
-    for line in filter(None, (policy.calibration_summary, policy.calibration_warning, policy.majority_summary)):
+    for line in filter(
+        None,
+        (
+            policy.price_summary,
+            policy.majority_summary,
+            policy.method_summary,
+            policy.calibration_summary,
+            policy.calibration_warning,
+        ),
+    ):
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
@@ -215,6 +223,8 @@ def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float
     try:
         rows = json.loads(text) if path.suffix.lower() == ".json" else _order_by_names(text, class_names)
         return _cost_rows(rows)
+    except OverflowError:
+        raise ValueError(f"--costs {path}: a cost is a number beyond {LARGEST_COST:g}") from None
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"--costs {path}: {error}") from None
 

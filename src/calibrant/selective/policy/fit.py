@@ -16,7 +16,7 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
 from calibrant.selective.bounds import check_open_share
-from calibrant.selective.policy.evidence import FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.evidence import FitNotes, describe_cheapest, describe_majority, is_poor
 from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
@@ -222,6 +222,8 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
+    if request.promise.costs is not None:
+        evidence["cheapest"] = describe_cheapest(notes.labels, request.promise.cost_matrix)
     rule = replace(rule, evidence=evidence)
     if set_fit is not None:
         rule = replace(rule, sets=set_fit.finish())
@@ -263,8 +265,10 @@ def _add_threshold(
         return replace(rule, threshold=threshold, groups=groups, group=group)
     if promise.has_class_thresholds:
         threshold, classes = thresholds_by_class(samples, plan, promise, target, group, share, rule.class_names)
-        return replace(rule, threshold=threshold, classes=classes, group=group)
-    threshold, promise = threshold_of_promise(samples, plan, promise, target)
+        of_classes = tuple(int((samples.labels == label).sum()) for label, _ in promise.shares)
+        promise = replace(promise, class_samples=of_classes)
+        return replace(rule, threshold=threshold, classes=classes, group=group, promise=promise)
+    threshold, promise = threshold_of_promise(samples, plan, promise, target, rule.class_names)
     return replace(rule, threshold=threshold, promise=promise)
 
 

@@ -1,0 +1,282 @@
+"""What a promise costs: what it says nothing about, and what a constant answer would be worth.
+
+A promise bounds one mean and leaves the other side open: a recall can be had by answering the class always, a precision
+by answering hardly ever. Each kind has a function here, for the samples that set the threshold and for new ones alike.
+
+===================  ======================================  ======================================
+promise              its price                               the constant answer beside it
+===================  ======================================  ======================================
+``"risk"``           coverage                                the majority class
+``"precision"``      recall of each class                    the class, always
+``"recall"``         precision, and the share answered so    the class, always
+``"cost"``           coverage and error rate                 the class that costs least
+``"expected-risk"``  coverage and error rate                 the majority class
+===================  ======================================  ======================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from calibrant._files import json_value
+from calibrant._numbers import allowed, count, number, percent, round_percent, span_words
+from calibrant.metrics import Interval
+from calibrant.predictions import class_name
+from calibrant.selective.bounds import risk_interval
+from calibrant.selective.promise import LossTally, Promise
+
+
+class ClassAnswers(NamedTuple):
+    """Of one class: its samples, the answers that say it, and how many of those are right."""
+
+    label: int
+    samples: int
+    answers: int
+    right: int
+
+
+class Answered(NamedTuple):
+    """What a policy answered of labelled samples.
+
+    Attributes:
+        samples: how many there are.
+        accepted: how many were answered.
+        errors: how many answers are wrong.
+        coverage: the share answered, with limits.
+        tally: the losses that a promise of recall, of a cost or of an expected risk is about.
+        classes: those that a promise of precision or recall names.
+        unit: what they are called.
+    """
+
+    samples: int
+    accepted: int
+    errors: int
+    coverage: Interval
+    tally: LossTally = LossTally()
+    classes: tuple[ClassAnswers, ...] = ()
+    unit: str = "samples"
+
+    @property
+    def risk(self) -> float:
+        """The share of the answers that is wrong; NaN without any."""
+        return self.errors / self.accepted if self.accepted else math.nan
+
+
+class Measure(NamedTuple):
+    """A share that belongs to the price: so many of so many, with exact binomial limits (coverage: Wilson's)."""
+
+    name: str
+    label: int | None
+    part: int
+    total: int
+    share: Interval
+
+    def to_dict(self, class_names: Sequence[str] | None) -> dict[str, Any]:
+        """For JSON."""
+        name = None if self.label is None else class_name(self.label, class_names)
+        counts = {"name": self.name, "class": name, "count": self.part, "of": self.total}
+        return {**counts, **json_value(vars(self.share))}
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a promise costs, on some samples.
+
+    Attributes:
+        measures: the shares that the promise says nothing about.
+        words: the same as a clause, which can stand in a sentence.
+        result: what came of what is promised, in a sentence; empty where it is the share of wrong answers.
+    """
+
+    measures: tuple[Measure, ...]
+    words: str
+    result: str
+
+
+def price_of(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    """What a promise costs on the samples that were answered, with limits at a level.
+
+    Example:
+        >>> from calibrant.selective.bounds import coverage_interval
+        >>> of_class = ClassAnswers(label=1, samples=40, answers=300, right=36)
+        >>> tally = LossTally(40, 4.0)
+        >>> answered = Answered(1000, 300, 264, coverage_interval(300, 1000, 0.95), tally, (of_class,))
+        >>> price = price_of(Promise("recall", shares=((1, 0.8),)), answered, ("no", "yes"))
+        >>> price.measures[0].name, price.measures[0].share.value
+        ('precision', 0.12)
+    """
+    return _PRICES[promise.of](promise, answered, class_names, level)
+
+
+def _price_of_risk(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
+    return Price((_coverage(answered),), _unanswered(answered, level), "")
+
+
+def _price_of_precision(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
+    recalls, words, results = [], [], []
+    for of_class in answered.classes:
+        name = class_name(of_class.label, class_names)
+        recall = _measure("recall", of_class.label, of_class.right, of_class.samples, level)
+        found = f"{count(of_class.right)} of the {count(of_class.samples)} samples of {name} are answered so"
+        words.append(f"{found}, a recall of {_with_limits(recall.share, level)}")
+        precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
+        right = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
+        if of_class.answers:
+            results.append(f"{right}, a precision of {_with_limits(precision.share, level)}.")
+        recalls.append(recall)
+    return Price((*recalls, _coverage(answered)), "; ".join(words) or _unanswered(answered, level), " ".join(results))
+
+
+def _price_of_recall(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
+    (of_class,) = answered.classes
+    name = class_name(of_class.label, class_names)
+    precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
+    words = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
+    words += f", a precision of {_with_limits(precision.share, level)}" if of_class.answers else ""
+    found = of_class.samples - round(answered.tally.loss)
+    recall = _measure("recall", of_class.label, found, of_class.samples, level)
+    result = f"{count(found)} of {count(of_class.samples)} samples of {name} are answered as {name}"
+    result = f"{result}, a recall of {_with_limits(recall.share, level)}." if of_class.samples else ""
+    return Price((precision, _coverage(answered)), words, result)
+
+
+def _price_of_cost(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
+    tally = answered.tally
+    result = f"An answer costs {number(promise.highest * tally.mean)} on average." if tally.rows else ""
+    return _price_of_errors(answered, level, result)
+
+
+def _price_of_expected_risk(
+    promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float
+) -> Price:
+    tally = answered.tally
+    result = f"{percent(tally.mean)} of all samples are answered wrongly." if tally.rows else ""
+    return _price_of_errors(answered, level, result)
+
+
+def _price_of_errors(answered: Answered, level: float, result: str) -> Price:
+    errors = _measure("error rate", None, answered.errors, answered.accepted, level)
+    wrong = f"{_with_limits(errors.share, level)} of the answers are wrong"
+    return Price((_coverage(answered), errors), f"{_unanswered(answered, level)}, and {wrong}", result)
+
+
+_PRICES: dict[str, Callable[[Promise, Answered, Sequence[str] | None, float], Price]] = {
+    "risk": _price_of_risk,
+    "precision": _price_of_precision,
+    "recall": _price_of_recall,
+    "cost": _price_of_cost,
+    "expected-risk": _price_of_expected_risk,
+}
+
+
+def _measure(name: str, label: int | None, part: int, total: int, level: float) -> Measure:
+    return Measure(name, label, part, total, risk_interval(part, total, (1 - level) / 2, (1 - level) / 2))
+
+
+def _coverage(answered: Answered) -> Measure:
+    return Measure("coverage", None, answered.accepted, answered.samples, answered.coverage)
+
+
+def _unanswered(answered: Answered, level: float) -> str:
+    if answered.accepted == answered.samples:
+        return f"all {answered.unit} are answered"
+    value, low, high = vars(answered.coverage).values()
+    return f"{_with_limits(Interval(1 - value, 1 - high, 1 - low), level)} of {answered.unit} go unanswered"
+
+
+def _with_limits(share: Interval, level: float) -> str:
+    limits = span_words(share.low, share.high, "share", share.value)
+    return f"{percent(share.value)} ({round_percent(level)} interval {limits})" if limits else percent(share.value)
+
+
+def compare_with_constant(
+    promise: Promise,
+    answered: Answered,
+    evidence: Mapping[str, Any],
+    promised: float | None,
+    class_names: Sequence[str] | None,
+) -> str:
+    """What one and the same answer to everything would be worth; a warning where the promise asks for no more.
+
+    Args:
+        promise: what is promised.
+        answered: of the samples that set the threshold.
+        evidence: that of a policy, with what `describe_majority` and `describe_cheapest` say of all labels.
+        promised: of a risk, what is promised at most; None where nothing is.
+        class_names: the names of the classes, or None.
+    """
+    if promise.of in ("precision", "recall"):
+        texts = [_constant_class(promise, of_class, answered, class_names) for of_class in answered.classes]
+        return " ".join(filter(None, texts))
+    if promise.of == "cost":
+        return _constant_cost(promise, answered, evidence.get("cheapest") or {}, class_names)
+    target = promise.target if promise.of == "expected-risk" else promised
+    return _constant_majority(promise, answered, evidence.get("majority") or {}, target, class_names)
+
+
+def _constant_class(
+    promise: Promise, of_class: ClassAnswers, answered: Answered, class_names: Sequence[str] | None
+) -> str:
+    """Always answering the class: every one of its samples is found, and as many answers are right as there are."""
+    if not of_class.samples:
+        return ""
+    name, rate = class_name(of_class.label, class_names), of_class.samples / answered.samples
+    text = f"Always answering {name} would be right in {percent(rate)} of all {answered.unit}"
+    text += " and keep the promise, with a recall of 100%." if promise.of == "recall" else "."
+    share = dict(promise.shares)[of_class.label]
+    if promise.of == "precision" and rate >= share:
+        better = "ask for a precision above that share"
+        return f"Warning: {text} The promise of at least {allowed(share)} is no better: {better}."
+    precision = _measure("precision", of_class.label, of_class.right, of_class.answers, 0.95).share
+    if of_class.answers and precision.low <= rate:
+        limits = f"{percent(precision.value)}, not beyond chance"
+        unhelpful = f"the score hardly tells {name} from the rest"
+        return f"Warning: {text} The policy's answers are right no more often ({limits}): {unhelpful}."
+    return text
+
+
+def _constant_cost(
+    promise: Promise, answered: Answered, cheapest: Mapping[str, Any], class_names: Sequence[str] | None
+) -> str:
+    label, cost = cheapest.get("class"), cheapest.get("cost")
+    if not isinstance(cost, float) or not isinstance(label, int) or promise.target is None:
+        return ""
+    text = f"Always answering {_name(label, class_names)} would cost {number(cost)} on average."
+    if promise.target >= cost:
+        return f"Warning: {text} The promise of at most {promise.target:g} is no better: ask for a lower cost."
+    if promise.highest * answered.tally.mean >= cost:
+        return f"Warning: {text} The policy's answers cost no less, {number(promise.highest * answered.tally.mean)}."
+    return text
+
+
+def _constant_majority(
+    promise: Promise,
+    answered: Answered,
+    majority: Mapping[str, Any],
+    target: float | None,
+    class_names: Sequence[str] | None,
+) -> str:
+    """Always answering the majority class; empty where that is wrong in over half of the samples, and no rival."""
+    error, label = majority.get("error"), majority.get("class")
+    if not isinstance(error, float) or not isinstance(label, int) or error > 0.5:
+        return ""
+    name = _name(label, class_names)
+    if error == 0:
+        unlearnt = "nothing was learnt about other classes, and no promise is about them"
+        return f"Warning: all labels are {name}: {unlearnt}."
+    text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
+    if target is not None and target >= error:
+        noun = promise.terms().noun
+        worth = f"The promise of at most {allowed(target)} is no better"
+        return f"Warning: {text} {worth}: ask for {'an' if noun[0] == 'e' else 'a'} {noun} below that."
+    if answered.risk >= error:
+        return f"Warning: {text} The policy's answers are wrong no less often, {percent(answered.risk)}."
+    return text
+
+
+def _name(label: int, class_names: Sequence[str] | None) -> str:
+    """The name of a class that evidence speaks of, which is not checked against the names."""
+    return class_name(label, class_names if class_names is not None and label < len(class_names) else None)
