@@ -92,7 +92,7 @@ def test_what_comes_next_depends_on_what_there_is():
     assert next_step(words, "m", **facts, policy=kept)["command"] == "calibrant apply p.json m.npz --segmentation"
     broken = {"menu": [], "kept": "no"}
     assert next_step(words, "m", **facts, policy=broken)["command"] == "calibrant fit m.npz --segmentation"
-    silent = {"menu": [{"risk": 0.15, "coverage": 0.1}], "kept": "nothing"}
+    silent = {"menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}], "kept": "nothing"}
     step = next_step(words, "m", **facts, policy=silent)
     assert step["command"] == "calibrant fit m.npz --segmentation --target-risk 0.15"
     assert next_step(words, "m", **facts | {"holds": "confidence"}, policy=None)["command"] is None
@@ -160,7 +160,7 @@ def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
     result.to_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What could be promised (estimates)" in page
-    assert f"at most {100 * policy.threshold.menu[0].risk:.6g}% wrong" in page
+    assert f"at most {100 * policy.threshold.menu[0].risk:.6g}%" in page
 
 
 def test_prediction_sets_are_part_of_the_audit(here, capsys):

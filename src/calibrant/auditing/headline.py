@@ -14,8 +14,7 @@ from typing import Any
 
 from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
-from calibrant.predictions import class_name
-from calibrant.selective import Outcome, Policy, risk_interval
+from calibrant.selective import Offer, Outcome, Policy
 
 Part = Mapping[str, Any]
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
@@ -31,7 +30,7 @@ _PROMISES = {  # level and title by `Outcome.promise_kept`
     "no": ("poor", "The policy breaks its promise"),
     "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
     "no sign": ("info", "No sign that the policy breaks its promise"),
-    "silent": ("poor", "The policy never answers: no risk as low as asked for can be promised"),
+    "silent": ("poor", "The policy never answers: what was asked for cannot be promised"),
     "nothing": ("info", "The policy answers nothing here"),
     "unknown": ("info", "The policy promises no risk"),
 }
@@ -178,12 +177,12 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "level": level,
         "title": title,
         "text": " ".join(outcome.sentences()),
-        "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
+        "evidence": policy.method_summary if policy.abstains else _promised(policy),
         "kept": outcome.promise_kept,
         "column": policy.part_column,
         "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
-        "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
+        "menu": [_offer(policy, offer) for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [
             _group(policy, name, *counts)
             for name, counts in (outcome.groups if policy.classes is None else outcome.classes).items()
@@ -192,19 +191,36 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     }
 
 
+def _promised(policy: Policy) -> str:
+    """What a policy promised when it was fitted, what that cost there, and how it decides."""
+    warning = policy.majority_summary if policy.majority_summary.startswith("Warning") else ""
+    return " ".join(
+        filter(None, (f"Promised: {policy.summary}", policy.price_summary, warning, policy.method_summary))
+    )
+
+
+def _offer(policy: Policy, offer: Offer) -> dict[str, Any]:
+    """What else could be promised: the mean loss, the share that would be answered, in words, and as options."""
+    group = [] if policy.group is None else ["--group", policy.group]
+    options = [*policy.promise.options(offer.risk, policy.class_names), *group]
+    return {
+        **offer._asdict(),
+        "promise": policy.promise.terms(policy.class_names).goal(offer.risk),
+        "options": options,
+    }
+
+
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
-    """The row of a promised recall or expected risk; a cost is not a share, and is in the text."""
-    promise, tally = outcome.policy.promise, outcome.tally
-    if not tally.rows or promise.of not in ("recall", "expected-risk"):
+    """The shares that are promised, other than of wrong answers, and what that costs; a cost is no share."""
+    policy, promise, rows = outcome.policy, outcome.policy.promise, []
+    if policy.abstains or not outcome.labelled:
         return []
-    errors = round(tally.loss)
-    if promise.of == "expected-risk":
-        share = risk_interval(errors, tally.rows, 0.025, 0.025)
-        return [("Answered wrongly, of all", share, f"expected: at most {allowed(promise.target)}")]
-    share = risk_interval(tally.rows - errors, tally.rows, 0.025, 0.025)
-    label, least = promise.shares[0]
-    name = class_name(label, outcome.policy.class_names)
-    return [(f"Answered as {name}, of its samples", share, f"promised: at least {allowed(least)}")]
+    for measure in outcome.price.promised:
+        least = dict(promise.shares).get(-1 if measure.label is None else measure.label)
+        note = f"expected: at most {allowed(promise.target)}" if least is None else f"promised: at least {allowed(least)}"
+        rows.append((measure.title(policy.class_names), measure.share, note))
+    shares = [measure for measure in outcome.price.measures if measure.label is not None]
+    return rows + [(measure.title(policy.class_names), measure.share, "") for measure in shares]
 
 
 def _sets(outcome: Outcome) -> dict[str, Any] | None:
@@ -320,8 +336,8 @@ def _task(level: str) -> str:
 def _after_policy(words: CommandWords, file: str, split: str | None, policy: Part) -> dict[str, str | None]:
     options, file_to_fit = [], file if split != "test" else "VALIDATION"
     if policy["menu"]:
-        options = ["--target-risk", f"{policy['menu'][0]['risk']:g}"]
-        text = "Fit again, on samples that the policy has not seen, with a risk that can be promised:"
+        options = policy["menu"][0]["options"]
+        text = "Fit again, on samples that the policy has not seen, asking for what can be promised:"
     elif policy["kept"] == "no":
         text = "The policy does not fit these samples: fit another on labelled ones like them:"
     else:

@@ -28,7 +28,7 @@ from calibrant.cli.options import (
     parse_opening,
 )
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy, Threshold, to_dict
+from calibrant.selective import Policy, Promise, Threshold, to_dict
 
 LARGEST_COSTS = 2**26  # bytes of a file
 
@@ -162,7 +162,7 @@ def print_policy(policy: Policy) -> None:
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
         if policy.classes is not None:
             head[-1] = "at once"
-        rows = [_threshold_row(name, threshold) for name, threshold in policy.parts.items()]
+        rows = [_threshold_row(name, threshold, policy.promise) for name, threshold in policy.parts.items()]
         print_table(f"\nBy {policy.part_column}", head, rows)
     print_sets(policy)
     for title, metric, rows in (
@@ -187,11 +187,13 @@ def print_sets(policy: Policy) -> None:
         print_class_coverage(policy.sets.counts, policy.class_names)
 
 
-def _threshold_row(name: str, threshold: Threshold) -> list[str]:
+def _threshold_row(name: str, threshold: Threshold, promise: Promise) -> list[str]:
     samples = count(threshold.samples)
     if threshold.abstains:
-        needed = "" if threshold.needed is None else f"{count(threshold.needed)} samples needed"
-        return [name, samples, "never answers", "", needed]
+        needs = [] if threshold.needed is None else [f"{count(threshold.needed)} samples"]
+        terms = promise.terms()
+        needs += [terms.goal(offer.risk) for offer in threshold.menu[:1]]
+        return [name, samples, "never answers", "", f"needs {' or '.join(needs)}" if needs else ""]
     risk = threshold.risk
     limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {allowed(risk.high)}"
     return [name, samples, percent(threshold.coverage.value), percent(risk.value), limit]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from calibrant._files import json_value
@@ -74,6 +74,12 @@ class Measure(NamedTuple):
     total: int
     share: Interval
 
+    def title(self, class_names: Sequence[str] | None) -> str:
+        """Its name in a table."""
+        if self.label is None:
+            return {"answered wrongly": "Answered wrongly, of all"}.get(self.name, self.name.capitalize())
+        return f"{self.name.capitalize()} of {class_name(self.label, class_names)}"
+
     def to_dict(self, class_names: Sequence[str] | None) -> dict[str, Any]:
         """For JSON."""
         name = None if self.label is None else class_name(self.label, class_names)
@@ -86,14 +92,17 @@ class Price:
     """What a promise costs, on some samples.
 
     Attributes:
-        measures: the shares that the promise says nothing about.
+        measures: the shares that the promise says nothing about; all but the coverage are slightly optimistic on the
+            samples that set the threshold, which was chosen on them.
         words: the same as a clause, which can stand in a sentence.
         result: what came of what is promised, in a sentence; empty where it is the share of wrong answers.
+        promised: the shares that the promise is about, other than that of wrong answers.
     """
 
     measures: tuple[Measure, ...]
     words: str
     result: str
+    promised: tuple[Measure, ...] = ()
 
 
 def price_of(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
@@ -116,18 +125,20 @@ def _price_of_risk(promise: Promise, answered: Answered, class_names: Sequence[s
 
 
 def _price_of_precision(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
-    recalls, words, results = [], [], []
+    recalls, precisions, words, results = [], [], [], []
     for of_class in answered.classes:
         name = class_name(of_class.label, class_names)
         recall = _measure("recall", of_class.label, of_class.right, of_class.samples, level)
         found = f"{count(of_class.right)} of the {count(of_class.samples)} samples of {name} are answered so"
-        words.append(f"{found}, a recall of {_with_limits(recall.share, level)}")
+        words.append(f"{found}, a recall of {percent(recall.share.value)}{_limits(recall.share, level)}")
         precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
         right = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
         if of_class.answers:
-            results.append(f"{right}, a precision of {_with_limits(precision.share, level)}.")
+            results.append(f"{right}, a precision of {percent(precision.share.value)}{_limits(precision.share, level)}.")
         recalls.append(recall)
-    return Price((*recalls, _coverage(answered)), "; ".join(words) or _unanswered(answered, level), " ".join(results))
+        precisions.append(precision)
+    clauses = "; ".join(words) or _unanswered(answered, level)
+    return Price((*recalls, _coverage(answered)), clauses, " ".join(results), tuple(precisions))
 
 
 def _price_of_recall(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
@@ -135,12 +146,12 @@ def _price_of_recall(promise: Promise, answered: Answered, class_names: Sequence
     name = class_name(of_class.label, class_names)
     precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
     words = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
-    words += f", a precision of {_with_limits(precision.share, level)}" if of_class.answers else ""
+    words += f", a precision of {percent(precision.share.value)}{_limits(precision.share, level)}" if of_class.answers else ""
     found = of_class.samples - round(answered.tally.loss)
     recall = _measure("recall", of_class.label, found, of_class.samples, level)
     result = f"{count(found)} of {count(of_class.samples)} samples of {name} are answered as {name}"
-    result = f"{result}, a recall of {_with_limits(recall.share, level)}." if of_class.samples else ""
-    return Price((precision, _coverage(answered)), words, result)
+    result = f"{result}, a recall of {percent(recall.share.value)}{_limits(recall.share, level)}." if of_class.samples else ""
+    return Price((precision, _coverage(answered)), words, result, (recall,))
 
 
 def _price_of_cost(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
@@ -153,13 +164,14 @@ def _price_of_expected_risk(
     promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float
 ) -> Price:
     tally = answered.tally
+    wrong = _measure("answered wrongly", None, round(tally.loss), tally.rows, level)
     result = f"{percent(tally.mean)} of all samples are answered wrongly." if tally.rows else ""
-    return _price_of_errors(answered, level, result)
+    return replace(_price_of_errors(answered, level, result), promised=(wrong,))
 
 
 def _price_of_errors(answered: Answered, level: float, result: str) -> Price:
     errors = _measure("error rate", None, answered.errors, answered.accepted, level)
-    wrong = f"{_with_limits(errors.share, level)} of the answers are wrong"
+    wrong = f"{percent(errors.share.value)} of the answers are wrong{_limits(errors.share, level)}"
     return Price((_coverage(answered), errors), f"{_unanswered(answered, level)}, and {wrong}", result)
 
 
@@ -184,12 +196,13 @@ def _unanswered(answered: Answered, level: float) -> str:
     if answered.accepted == answered.samples:
         return f"all {answered.unit} are answered"
     value, low, high = vars(answered.coverage).values()
-    return f"{_with_limits(Interval(1 - value, 1 - high, 1 - low), level)} of {answered.unit} go unanswered"
+    share = Interval(1 - value, 1 - high, 1 - low)
+    return f"{percent(share.value)} of {answered.unit} go unanswered{_limits(share, level)}"
 
 
-def _with_limits(share: Interval, level: float) -> str:
-    limits = span_words(share.low, share.high, "share", share.value)
-    return f"{percent(share.value)} ({round_percent(level)} interval {limits})" if limits else percent(share.value)
+def _limits(share: Interval, level: float) -> str:
+    words = span_words(share.low, share.high, "share", share.value)
+    return f" ({round_percent(level)} interval {words})" if words else ""
 
 
 def compare_with_constant(
@@ -225,17 +238,15 @@ def _constant_class(
         return ""
     name, rate = class_name(of_class.label, class_names), of_class.samples / answered.samples
     text = f"Always answering {name} would be right in {percent(rate)} of all {answered.unit}"
-    text += " and keep the promise, with a recall of 100%." if promise.of == "recall" else "."
+    text += " and keep the promise, with a recall of 100%" if promise.of == "recall" else ""
     share = dict(promise.shares)[of_class.label]
     if promise.of == "precision" and rate >= share:
-        better = "ask for a precision above that share"
-        return f"Warning: {text} The promise of at least {allowed(share)} is no better: {better}."
+        return f"Warning: {text}. The promise of at least {allowed(share)} is no better: ask for more than that."
     precision = _measure("precision", of_class.label, of_class.right, of_class.answers, 0.95).share
     if of_class.answers and precision.low <= rate:
-        limits = f"{percent(precision.value)}, not beyond chance"
-        unhelpful = f"the score hardly tells {name} from the rest"
-        return f"Warning: {text} The policy's answers are right no more often ({limits}): {unhelpful}."
-    return text
+        worth = f"The policy's answers are right in {percent(precision.value)}, which is no better beyond chance"
+        return f"Warning: {text}. {worth}: the score hardly tells {name} from the rest."
+    return f"{text}."
 
 
 def _constant_cost(
@@ -271,7 +282,7 @@ def _constant_majority(
     if target is not None and target >= error:
         noun = promise.terms().noun
         worth = f"The promise of at most {allowed(target)} is no better"
-        return f"Warning: {text} {worth}: ask for {'an' if noun[0] == 'e' else 'a'} {noun} below that."
+        return f"Warning: {text} {worth}: ask for {'an' if noun[0] == 'e' else 'a'} {noun} below that error."
     if answered.risk >= error:
         return f"Warning: {text} The policy's answers are wrong no less often, {percent(answered.risk)}."
     return text

@@ -210,7 +210,10 @@ class Promise:
         """What holds for the answers, or for the samples, and with what confidence."""
         sure = f"With {round_percent(confidence)} confidence"
         if self.has_class_thresholds:
-            observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)} answers wrong"
+            rate, state = threshold.risk.value, "wrong"
+            if self.of == "precision":
+                rate, state = 1 - rate, "right"
+            observed = f"seen: {percent(rate)} of {count(threshold.accepted)} answers {state}"
             scope = "" if group is None else f" in every {group}"
             if self.by_class:
                 every = "of every predicted class" + scope
@@ -238,7 +241,7 @@ class Promise:
         """What is promised, as the subject of a sentence."""
         if self.of == "recall":
             name = class_name(self.label, class_names)
-            return f"The promise that at least {allowed(self.shares[0][1])} of {name} are answered as {name}"
+            return f"The promise that at least {allowed(self.shares[0][1])} of the samples of {name} are answered as {name}"
         if self.of == "cost":
             return f"The promise that an answer costs at most {self.target:g} on average"
         if self.of == "expected-risk":

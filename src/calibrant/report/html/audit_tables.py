@@ -150,7 +150,8 @@ def outcome(part: Part) -> str:
         answers += number_table("stack outcome", f"By {escape(column)}", words, rows, label=label)
     if part.get("menu"):
         menu = [
-            (f"at most {round_percent(offer['risk'])} wrong", [percent(offer["coverage"])]) for offer in part["menu"]
+            (escape(offer.get("promise") or f"at most {round_percent(offer['risk'])} wrong"), [percent(offer["coverage"])])
+            for offer in part["menu"]
         ]
         caption = "What could be promised (estimates)"
         answers += number_table("metrics single", caption, ("Promise", "Would answer"), menu)

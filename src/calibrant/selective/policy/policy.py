@@ -266,12 +266,14 @@ class Policy(Rule):
         threshold, unit = self.threshold, self.unit
         if self.abstains:
             return threshold.reason
+        answer = self.promise.answer
+        so = "" if answer is None else f" as {class_name(answer, self.class_names)}"
         if threshold.accepted == threshold.samples:
-            return f"Answers all {unit}. {self._promise()}"
+            return f"Answers all {unit}{so}. {self._promise()}"
         coverage = threshold.coverage
         limits = span_words(coverage.low, coverage.high, "share", coverage.value)
         share = f"{percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
-        return f"Answers {share} and abstains on the rest. {self._promise()}"
+        return f"Answers {share}{so} and abstains on the rest. {self._promise()}"
 
     def _promise(self) -> str:
         threshold = self.threshold
@@ -392,7 +394,9 @@ class Policy(Rule):
             return ""
         unit = "images" if self.kind == "segmentation" else "samples"
         number = self.evidence.get("for_threshold") if unit == "images" else self.threshold.samples
-        return f"Price: {self.price.words}, seen on the {count(number)} {unit} that set the threshold."
+        is_chosen_on_them = any(measure.name != "coverage" for measure in self.price.measures)
+        optimistic = ", which is slightly optimistic" if is_chosen_on_them else ""
+        return f"Price: {self.price.words}, seen on the {count(number)} {unit} that set the threshold{optimistic}."
 
 
 def _ece_text(ece: Mapping[str, float | None]) -> str:

@@ -168,7 +168,7 @@ def _explain_abstention(nothing: Threshold, images: int) -> Threshold:
     if nothing.confidence is None:
         return replace(nothing, reason=f"Abstains always: no threshold has an error rate of {allowed(risk)} or less.")
     least = fewest_images(risk, 1 - nothing.confidence)
-    remedy = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more may"
+    remedy = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more images may"
     reason = f"Abstains always: {images:,} images cannot show a risk of at most {allowed(risk)}; {remedy}."
     return replace(nothing, reason=reason, needed=least if images < least else None)
 

@@ -79,6 +79,8 @@ def threshold_of_promise(
         terms, samples = promise.terms(class_names), int(of_class.sum())
         unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
         remedy = f"even without an error {count(least)} are needed" if samples < least else TOO_CLOSE
+        if promise.abstain_cost is not None and not (scored.score >= -promise.abstain_cost).any():
+            remedy = f"no answer is expected to cost as little as abstaining, {promise.abstain_cost:g}"
         reason = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(loss)}; {remedy}."
         threshold = replace(threshold, reason=reason, needed=least if samples < least else None)
         menu = offers_from(

@@ -314,8 +314,9 @@ class _Part:
         """The threshold where no test could pass at the level."""
         if not self.samples:
             nothing = abstaining_threshold("best", self.risk, 1 - level)
-            reason = f"{ABSTAINS}there are no {self.terms.samples}, and only those can be answered so"
-            return replace(nothing, reason=f"{reason}; a promise of recall answers others too.")
+            reason = f"{ABSTAINS}there are no {self.terms.samples} to show {self.terms.goal(self.risk)} on"
+            hint = "a promise of recall gives that answer even where another class is likelier"
+            return replace(nothing, reason=f"{reason}; {hint}.")
         return self.search(FixedSequence(ranks=np.empty(0, np.int64)))(level)
 
 
