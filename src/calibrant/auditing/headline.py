@@ -28,7 +28,7 @@ _TRUST = {
 _PROMISES = {  # level and title by `Outcome.promise_kept`
     "yes": ("good", "The policy keeps its promise"),
     "no": ("poor", "The policy breaks its promise"),
-    "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
+    "unclear": ("fair", "The policy misses its promise here, which may be chance"),
     "no sign": ("info", "No sign that the policy breaks its promise"),
     "silent": ("poor", "The policy never answers: what was asked for cannot be promised"),
     "nothing": ("info", "The policy answers nothing here"),
@@ -135,7 +135,10 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     if errors["value"] is not None and errors["value"] == errors["value"]:
         note = f" ({errors['note']})" if errors["note"] else ""
         share = percent(answered["value"])
-        clauses.append(f"it answers {share} of them, {percent(errors['value'])} of its answers are wrong{note}")
+        wrong = f"{percent(errors['value'])} of its answers are wrong{note}"
+        # The wrong answers of a recall are what its precision counts.
+        is_recall = policy["promise"]["of"] == "recall"
+        clauses.append(f"it answers {share} of them, {policy['promise']['price'] if is_recall else wrong}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
@@ -166,10 +169,11 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
+        *_promise_rows(outcome),
         ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
-        ("Wrong if all were answered", without_policy, ""),
     ]
-    rows += _promise_rows(outcome)
+    if policy.promise.answer is None:  # else what is not answered has another class than it would get
+        rows.append(("Wrong if all were answered", without_policy, ""))
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
         rows = [(label, Interval(share.value, math.nan, math.nan), note) for label, share, note in rows]
     return {

@@ -110,7 +110,8 @@ PROMISE = _object(
 #: What came of a promise on labelled samples.
 PROMISE_SEEN = _object(
     {"of": PROMISE_KIND, "by_class": FLAG, "promised_loss": SHARE, "rows": COUNT, "mean_loss": SHARE, "words": TEXT,
-     "result": TEXT}
+     "result": TEXT, "price": TEXT},
+    "price",
 )  # fmt: skip
 
 _PROMISES = _one_of("yes", "no", "no sign", "unclear", "nothing", "unknown")

@@ -227,7 +227,11 @@ def compare_with_constant(
     if promise.of == "cost":
         return _constant_cost(promise, answered, evidence.get("cheapest") or {}, class_names)
     target = promise.target if promise.of == "expected-risk" else promised
-    return _constant_majority(promise, answered, evidence.get("majority") or {}, target, class_names)
+    text = _constant_majority(promise, answered, evidence.get("majority") or {}, target, class_names)
+    only = evidence.get("only_answer")
+    if text and isinstance(only, int):
+        text += f" All of the policy's answers say {_name(only, class_names)}."
+    return text
 
 
 def _constant_class(

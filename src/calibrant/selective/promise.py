@@ -138,8 +138,10 @@ class Promise:
         if self.of == "recall":
             return Terms("recall", is_least=True, samples=f"samples of {class_name(self.label, class_names)}")
         if self.of == "cost":
-            return Terms("mean cost", scale=self.highest)
-        return Terms("expected risk" if self.of == "expected-risk" else "risk", samples=samples)
+            return Terms("mean cost", scale=self.highest, rates="costs")
+        if self.of == "expected-risk":
+            return Terms("expected risk", has_confidence=False)
+        return Terms(samples=samples)
 
     def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
         """The options of ``calibrant fit`` that ask for it with another mean loss."""

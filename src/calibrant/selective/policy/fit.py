@@ -210,6 +210,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if is_independent else None
     evidence = {
+        **rule.evidence,
         "created": datetime.date.today().isoformat(),
         "samples": samples,
         "for_choice": 0 if choice is None else choice.samples,
@@ -254,12 +255,22 @@ def _choose(
 def _add_threshold(
     rule: Rule, request: FitRequest, scored: Iterable[ScoredSamples], plan: ScoredSamples | None, share: float
 ) -> Rule:
-    """The rule with its threshold, or those of groups or classes."""
-    target, promise, group = request.target, request.promise, request.group
+    """The rule with its threshold, or those of groups or classes, and the answer if all answers are the same."""
     if rule.kind == "segmentation":
         assert plan is not None
-        return replace(rule, threshold=threshold_over_images(scored, plan, target))
+        return replace(rule, threshold=threshold_over_images(scored, plan, request.target))
     samples = ScoredSamples.join(scored)
+    rule = _set_thresholds(rule, request, samples, plan, share)
+    answers = samples.predicted[samples.score >= rule.limits_of(samples.groups, samples.predicted)]
+    is_same = bool(len(answers) and (answers == answers[0]).all())
+    return replace(rule, evidence={"only_answer": int(answers[0]) if is_same else None})
+
+
+def _set_thresholds(
+    rule: Rule, request: FitRequest, samples: ScoredSamples, plan: ScoredSamples | None, share: float
+) -> Rule:
+    """The rule with its threshold, or those of groups or classes, over independent samples."""
+    target, promise, group = request.target, request.promise, request.group
     if promise.is_plain:
         threshold, groups = threshold_over_samples(samples, plan, target, group, share)
         return replace(rule, threshold=threshold, groups=groups, group=group)
@@ -314,7 +325,7 @@ def _score_for_threshold(
                 notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
             if set_fit is not None:
                 set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
-            classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
+            classes = (judged.predicted,) if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)
         start += len(batch)

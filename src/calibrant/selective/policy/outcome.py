@@ -224,7 +224,7 @@ class Outcome:
         if policy.kind == "segmentation":
             text.append(f"{self.images.words().capitalize()}.")
         if policy.abstains:
-            text = [f"Answers none of {count(self.samples)} {unit}. {policy.summary}"]
+            text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (policy.group_names or ())}
         if unknown:
             number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
@@ -291,7 +291,8 @@ class Outcome:
                 "rows": self.tally.rows,
                 "mean_loss": self.tally.mean if self.tally.rows else None,
                 "words": self.policy.summary,
-                "result": self.price.result if self.labelled else "",
+                "result": self.price.result if self.labelled and not self.policy.abstains else "",
+                "price": self.price.words if self.labelled and self.accepted else "",
             },
             "price": price,
             "sets": sets,

@@ -35,7 +35,6 @@ from calibrant.selective.promise import LossTally, Promise
 from calibrant.selective.thresholds.images import MOST_STAKE, can_show_risk, most_promising
 from calibrant.selective.thresholds.risk import (
     ABSTAINS,
-    TOO_CLOSE,
     Threshold,
     abstaining_threshold,
     explain_with_menu,
@@ -78,7 +77,7 @@ def threshold_of_promise(
     if threshold.abstains:
         terms, samples = promise.terms(class_names), int(of_class.sum())
         unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
-        remedy = f"even without an error {count(least)} are needed" if samples < least else TOO_CLOSE
+        remedy = f"even without an error {count(least)} are needed" if samples < least else terms.too_close
         if promise.abstain_cost is not None and not (scored.score >= -promise.abstain_cost).any():
             remedy = f"no answer is expected to cost as little as abstaining, {promise.abstain_cost:g}"
         reason = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(loss)}; {remedy}."

@@ -59,7 +59,6 @@ Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 LEVEL = 0.95  # of limits where no confidence is asked for
 OFFERS = 5  # in a menu
 ABSTAINS = "Abstains always: "
-TOO_CLOSE = "the error rates seen here are too close to it, or beyond it, for more samples to help"
 
 #: Risks that a menu may name, of two digits each.
 RISKS = tuple(
@@ -86,6 +85,8 @@ class Terms:
         is_least: whether at least so much is asked for, which is 1 minus the loss.
         scale: what a loss of 1 is, where that is not a share.
         samples: what the samples are called that a threshold is found on.
+        rates: what the losses are called that were seen there.
+        has_confidence: whether it holds with a confidence, and not on average over fits.
 
     Example:
         >>> Terms().goal(0.05), Terms("precision", is_least=True).goal(0.2), Terms("mean cost", scale=50).goal(0.01)
@@ -96,6 +97,13 @@ class Terms:
     is_least: bool = False
     scale: float | None = None
     samples: str = "samples"
+    rates: str = "error rates"
+    has_confidence: bool = True
+
+    @property
+    def too_close(self) -> str:
+        """Why more samples would not help."""
+        return f"the {self.rates} seen here are too close to it, or beyond it, for more samples to help"
 
     def show(self, loss: float) -> str:
         """What is asked for, as a number."""
@@ -367,7 +375,7 @@ def _abstention_text(samples: int, target_risk: float, least: int, needed: int |
     unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
     head = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(target_risk)}"
     if needed is None:
-        return f"{head}; {TOO_CLOSE}."
+        return f"{head}; {terms.too_close}."
     if samples < least:
         head += f"; even without an error {count(least)} accepted samples are needed"
     return f"{head}; at the error rates seen here about {count(needed)} or more would do."
@@ -450,7 +458,8 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms
     words += f"; {', '.join(offers[1:])}" if len(menu) > 1 else ""
     if confidence is None:
         return f"{words}. These are estimates."
+    less = f"holds with less than {round_percent(confidence)} confidence" if terms.has_confidence else "need not hold"
     return (
-        f"{words}. These are estimates: {_with_article(noun)} chosen after seeing them holds with less than "
-        f"{round_percent(confidence)} confidence, so fit again on fresh {unit} with the {noun} you choose."
+        f"{words}. These are estimates: {_with_article(noun)} chosen after seeing them {less}, so fit again on fresh "
+        f"{unit} with the {noun} you choose."
     )

@@ -33,7 +33,6 @@ from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.risk import (
     ABSTAINS,
     RISK,
-    TOO_CLOSE,
     ClassThreshold,
     Method,
     Terms,
@@ -204,7 +203,7 @@ def threshold_over_samples(
         return _combine({name: search(risk) for name, search in searches.items()}, target, "group")
 
     if not combined.accepted:
-        combined = _abstain_everywhere(combined, groups, RISK, search_all)
+        return _abstain_everywhere(combined, groups, RISK, search_all), groups
     offers = _offer_to_silent(list(groups.values()), list(searches.values()), [RISK] * len(groups))
     return combined, dict(zip(groups, offers, strict=True))
 
@@ -262,7 +261,7 @@ def _abstain_everywhere(
         reason = ABSTAINS + " ".join(f"{text[0].upper()}{text[1:]}" for text in reasons)
     elif others:
         nearest = min(needs, key=lambda name: needs[name], default="")
-        remedy = f"about {needs[nearest]:,} or more samples would do for {nearest}" if needs else TOO_CLOSE
+        remedy = f"about {needs[nearest]:,} or more samples would do for {nearest}" if needs else terms.too_close
         goal = f"{terms.goal(first.target_risk or 0.0)} cannot be shown for any of {listing(list(parts), 5)}"
         reason = f"{ABSTAINS}{goal}; {remedy}."
     explained = replace(combined, value=math.inf, target_risk=first.target_risk, reason=reason)
@@ -346,9 +345,8 @@ def thresholds_by_class(
         include_choice_samples(threshold, share, part.terms)
         for part, threshold in zip(parts, _search_parts(parts, delta), strict=True)
     ]
-    combined = combine(thresholds)
+    combined, has_one_risk = combine(thresholds), len({part.risk for part in parts}) == 1
     if not combined.accepted:
-        has_one_risk = len({part.risk for part in parts}) == 1
 
         def search_all(risk: float) -> Threshold:
             return combine(_search_parts([replace(part, risk=risk) for part in parts], delta))
@@ -356,11 +354,12 @@ def thresholds_by_class(
         by_name = dict(zip([part.name for part in parts], thresholds, strict=True))
         terms = promise.terms(class_names)
         combined = _abstain_everywhere(combined, by_name, terms, search_all if has_one_risk else None)
-    searches = [
-        functools.partial(_search_part, part, 1 - (threshold.confidence or 0.0))
-        for part, threshold in zip(parts, thresholds, strict=True)
-    ]
-    thresholds = _offer_to_silent(thresholds, searches, [part.terms for part in parts])
+    if combined.accepted or not has_one_risk:
+        searches = [
+            functools.partial(_search_part, part, 1 - (threshold.confidence or 0.0))
+            for part, threshold in zip(parts, thresholds, strict=True)
+        ]
+        thresholds = _offer_to_silent(thresholds, searches, [part.terms for part in parts])
     return combined, tuple(
         ClassThreshold(part.label, part.group, threshold) for part, threshold in zip(parts, thresholds, strict=True)
     )
