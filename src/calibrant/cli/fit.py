@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import read_regular
+from calibrant._files import parse_json, read_regular
 from calibrant._numbers import allowed, count, difference, number, percent, round_percent
 from calibrant._validation import listing
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
@@ -223,11 +222,10 @@ def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float
     except UnicodeDecodeError:
         raise ValueError(f"--costs {path}: the file is not text in UTF-8") from None
     try:
-        rows = json.loads(text) if path.suffix.lower() == ".json" else _order_by_names(text, class_names)
+        is_json = path.suffix.lower() == ".json"
+        rows = parse_json(text, "a cost matrix") if is_json else _order_by_names(text, class_names)
         return _cost_rows(rows)
-    except OverflowError:
-        raise ValueError(f"--costs {path}: a cost is a number beyond {LARGEST_COST:g}") from None
-    except (ValueError, RecursionError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"--costs {path}: {error}") from None
 
 
@@ -261,4 +259,7 @@ def _cost_rows(rows: Any) -> list[list[float]]:
         for cell in row:
             if isinstance(cell, bool) or not isinstance(cell, int | float | str) or not _is_number(str(cell)):
                 raise ValueError(f"a cost must be a number, got {str(cell)[:40]!r}")
-    return [[float(cell) for cell in row] for row in rows]
+    try:
+        return [[float(cell) for cell in row] for row in rows]
+    except OverflowError:  # a whole number beyond every float
+        raise ValueError("a cost must be a number of 64 bits, got one with hundreds of digits") from None
