@@ -107,7 +107,7 @@ def test_sentences(promise, facts, title):
         (Promise(by_class=True), ["risk", "at most 5%"], ["--by-class", "--target-risk", "0.05"]),
         (Promise("precision", shares=((1, 0.99),)), ["precision", "at least 95%"], ["--promise", "precision=dog:0.95"]),
         (Promise("recall", shares=((0, 0.99),)), ["recall", "at least 95%"], ["--promise", "recall=cat:0.95"]),
-        (Promise("cost", target=0.1, costs=COSTS), ["cost", "at most 0.25"], ["--costs", "COSTS", "--target-cost", "0.25"]),
+        (Promise("cost", target=0.1, costs=COSTS), ["at most 0.25"], ["--costs", "COSTS", "--target-cost", "0.25"]),
         (Promise("expected-risk", target=0.01), ["expected risk", "at most 5%"], ["--promise", "expected-risk:0.05"]),
     ],
 )

@@ -198,20 +198,16 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
 def _promised(policy: Policy) -> str:
     """What a policy promised when it was fitted, what that cost there, and how it decides."""
     warning = policy.majority_summary if policy.majority_summary.startswith("Warning") else ""
-    return " ".join(
-        filter(None, (f"Promised: {policy.summary}", policy.price_summary, warning, policy.method_summary))
-    )
+    words = (f"Promised: {policy.summary}", policy.price_summary, warning, policy.method_summary)
+    return " ".join(filter(None, words))
 
 
 def _offer(policy: Policy, offer: Offer) -> dict[str, Any]:
     """What else could be promised: the mean loss, the share that would be answered, in words, and as options."""
     group = [] if policy.group is None else ["--group", policy.group]
     options = [*policy.promise.options(offer.risk, policy.class_names), *group]
-    return {
-        **offer._asdict(),
-        "promise": policy.promise.terms(policy.class_names).goal(offer.risk),
-        "options": options,
-    }
+    goal = policy.promise.terms(policy.class_names).goal(offer.risk)
+    return {**offer._asdict(), "promise": goal, "options": options}
 
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
@@ -220,8 +216,9 @@ def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
     if policy.abstains or not outcome.labelled:
         return []
     for measure in outcome.price.promised:
-        least = dict(promise.shares).get(-1 if measure.label is None else measure.label)
-        note = f"expected: at most {allowed(promise.target)}" if least is None else f"promised: at least {allowed(least)}"
+        note = f"expected: at most {allowed(promise.target)}"
+        if measure.label is not None:
+            note = f"promised: at least {allowed(dict(promise.shares)[measure.label])}"
         rows.append((measure.title(policy.class_names), measure.share, note))
     shares = [measure for measure in outcome.price.measures if measure.label is not None]
     return rows + [(measure.title(policy.class_names), measure.share, "") for measure in shares]

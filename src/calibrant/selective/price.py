@@ -126,15 +126,15 @@ def _price_of_risk(promise: Promise, answered: Answered, class_names: Sequence[s
 
 def _price_of_precision(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
     recalls, precisions, words, results = [], [], [], []
-    for of_class in answered.classes:
-        name = class_name(of_class.label, class_names)
-        recall = _measure("recall", of_class.label, of_class.right, of_class.samples, level)
-        found = f"{count(of_class.right)} of the {count(of_class.samples)} samples of {name} are answered so"
-        words.append(f"{found}, a recall of {percent(recall.share.value)}{_limits(recall.share, level)}")
-        precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
-        right = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
-        if of_class.answers:
-            results.append(f"{right}, a precision of {percent(precision.share.value)}{_limits(precision.share, level)}.")
+    for label, samples, answers, right in answered.classes:
+        name = class_name(label, class_names)
+        recall = _measure("recall", label, right, samples, level)
+        precision = _measure("precision", label, right, answers, level)
+        found = f"{count(right)} of the {count(samples)} samples of {name} are answered so"
+        words.append(f"{found}{_named_share(recall, level)}")
+        if answers:
+            correct = f"{count(right)} of {count(answers)} answers that say {name} are right"
+            results.append(f"{correct}{_named_share(precision, level)}.")
         recalls.append(recall)
         precisions.append(precision)
     clauses = "; ".join(words) or _unanswered(answered, level)
@@ -142,15 +142,14 @@ def _price_of_precision(promise: Promise, answered: Answered, class_names: Seque
 
 
 def _price_of_recall(promise: Promise, answered: Answered, class_names: Sequence[str] | None, level: float) -> Price:
-    (of_class,) = answered.classes
-    name = class_name(of_class.label, class_names)
-    precision = _measure("precision", of_class.label, of_class.right, of_class.answers, level)
-    words = f"{count(of_class.right)} of {count(of_class.answers)} answers that say {name} are right"
-    words += f", a precision of {percent(precision.share.value)}{_limits(precision.share, level)}" if of_class.answers else ""
-    found = of_class.samples - round(answered.tally.loss)
-    recall = _measure("recall", of_class.label, found, of_class.samples, level)
-    result = f"{count(found)} of {count(of_class.samples)} samples of {name} are answered as {name}"
-    result = f"{result}, a recall of {percent(recall.share.value)}{_limits(recall.share, level)}." if of_class.samples else ""
+    ((label, samples, answers, right),) = answered.classes
+    name, found, result = class_name(label, class_names), samples - round(answered.tally.loss), ""
+    precision = _measure("precision", label, right, answers, level)
+    recall = _measure("recall", label, found, samples, level)
+    words = f"{count(right)} of {count(answers)} answers that say {name} are right{_named_share(precision, level)}"
+    if samples:
+        result = f"{count(found)} of {count(samples)} samples of {name} are answered as {name}"
+        result = f"{result}{_named_share(recall, level)}."
     return Price((precision, _coverage(answered)), words, result, (recall,))
 
 
@@ -186,6 +185,12 @@ _PRICES: dict[str, Callable[[Promise, Answered, Sequence[str] | None, float], Pr
 
 def _measure(name: str, label: int | None, part: int, total: int, level: float) -> Measure:
     return Measure(name, label, part, total, risk_interval(part, total, (1 - level) / 2, (1 - level) / 2))
+
+
+def _named_share(measure: Measure, level: float) -> str:
+    """A share with its name and limits, which follows the counts it is made of; empty where there are none."""
+    share = f"{percent(measure.share.value)}{_limits(measure.share, level)}"
+    return f", a {measure.name} of {share}" if measure.total else ""
 
 
 def _coverage(answered: Answered) -> Measure:

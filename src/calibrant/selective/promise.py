@@ -231,7 +231,10 @@ class Promise:
             observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(tally.rows)})"
             return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
         if self.of == "cost":
-            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)} over {count(tally.rows)} answers)"
+            seen = LossTally() if tally is None else tally
+            observed = (
+                f" (seen: {number(self.highest * seen.mean)} over {count(seen.rows)} answers)" if seen.rows else ""
+            )
             return f"{sure} an answer costs at most {self.target:g} on average{observed}."
         observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(tally.rows)})"
         return (
@@ -242,8 +245,8 @@ class Promise:
     def title(self, class_names: Sequence[str] | None, risk: float | None) -> str:
         """What is promised, as the subject of a sentence."""
         if self.of == "recall":
-            name = class_name(self.label, class_names)
-            return f"The promise that at least {allowed(self.shares[0][1])} of the samples of {name} are answered as {name}"
+            name, least = class_name(self.label, class_names), allowed(self.shares[0][1])
+            return f"The promise that at least {least} of the samples of {name} are answered as {name}"
         if self.of == "cost":
             return f"The promise that an answer costs at most {self.target:g} on average"
         if self.of == "expected-risk":

@@ -109,9 +109,13 @@ class Outcome:
                 self.classes[name] = self.classes.get(name, Counts()).plus(*added)
             for label, _ in policy.promise.shares if batch.labels is not None else ():
                 says, is_of_class = accept & (decisions.labels == label), counted & (batch.labels == label)
-                added = (int(rows.sum()) for rows in (is_of_class, says, says & is_of_class))
-                before = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
-                self.answers[label] = ClassAnswers(label, *map(sum, zip(before[1:], added, strict=True)))
+                _, samples, answers, right = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
+                self.answers[label] = ClassAnswers(
+                    label,
+                    samples + int(is_of_class.sum()),
+                    answers + int(says.sum()),
+                    right + int((says & is_of_class).sum()),
+                )
         elif policy.promise.mean_loss is not None and batch.labels is not None:
             labels = np.where(counted, batch.labels, 0)
             rows, losses = policy.promise.losses(labels, decisions.labels, accept)

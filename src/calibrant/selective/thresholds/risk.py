@@ -397,9 +397,7 @@ def abstaining_threshold(method: str, target_risk: float | None, confidence: flo
     return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")
 
 
-def offers_from(
-    coverage_at: Callable[[float], float], above: float = 0.0, *, rises: bool = True
-) -> tuple[Offer, ...]:
+def offers_from(coverage_at: Callable[[float], float], above: float = 0.0, *, rises: bool = True) -> tuple[Offer, ...]:
     """Risks from the lowest that can be promised up to one that answers as much as any, with the coverage of each.
 
     At most `OFFERS` risks that lie ``above`` one, in order; none where nothing can be promised. The share that would be
