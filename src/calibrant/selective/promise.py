@@ -32,7 +32,7 @@ from calibrant.posthoc import Ops
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import binomial_tail, check_open_share, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
-from calibrant.selective.thresholds.risk import ClassThreshold, Terms, Threshold
+from calibrant.selective.thresholds.risk import ClassThreshold, PromiseTerms, Threshold
 
 V = TypeVar("V")
 
@@ -127,21 +127,21 @@ class Promise:
         """Of precision, the risk that is promised for answers of a class."""
         return next((round(1 - share, 12) for promised, share in self.shares if promised == label), None)
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> Terms:
+    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """How people ask for it, of all samples or of a part that has a threshold of its own."""
         samples = "samples"
         if part is not None:
             group = "" if part.group is None else f" in {part.group}"
             samples = f"samples{group} predicted to be {class_name(part.label, class_names)}"
         if self.of == "precision":
-            return Terms("precision", is_least=True, samples=samples)
+            return PromiseTerms("precision", is_least=True, samples=samples)
         if self.of == "recall":
-            return Terms("recall", is_least=True, samples=f"samples of {class_name(self.label, class_names)}")
+            return PromiseTerms("recall", is_least=True, samples=f"samples of {class_name(self.label, class_names)}")
         if self.of == "cost":
-            return Terms("mean cost", scale=self.highest, rates="costs")
+            return PromiseTerms("mean cost", scale=self.highest, rates="costs")
         if self.of == "expected-risk":
-            return Terms("expected risk", has_confidence=False)
-        return Terms(samples=samples)
+            return PromiseTerms("expected risk", has_confidence=False)
+        return PromiseTerms(samples=samples)
 
     def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
         """The options of ``calibrant fit`` that ask for it with another mean loss."""

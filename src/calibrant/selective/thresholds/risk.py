@@ -69,7 +69,7 @@ RISKS = tuple(
 class Offer(NamedTuple):
     """A target risk, and the share of samples that would be answered with it.
 
-    Of a promise about something else than a risk, the mean of its loss; `Terms` says what people call that.
+    Of a promise about something else than a risk, the mean of its loss; `PromiseTerms` says what people call that.
     """
 
     risk: float
@@ -77,7 +77,7 @@ class Offer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Terms:
+class PromiseTerms:
     """How people ask for a mean loss: a risk of 5%, a precision of 95%, a mean cost of 0.4.
 
     Attributes:
@@ -89,7 +89,7 @@ class Terms:
         has_confidence: whether it holds with a confidence, and not on average over fits.
 
     Example:
-        >>> Terms().goal(0.05), Terms("precision", is_least=True).goal(0.2), Terms("mean cost", scale=50).goal(0.01)
+        >>> PromiseTerms().goal(0.05), PromiseTerms("precision", is_least=True).goal(0.2), PromiseTerms("mean cost", scale=50).goal(0.01)
         ('a risk of at most 5%', 'a precision of at least 80%', 'a mean cost of at most 0.5')
     """
 
@@ -116,7 +116,7 @@ class Terms:
         return f"{_with_article(self.noun)} of at {'least' if self.is_least else 'most'} {self.show(loss)}"
 
 
-RISK = Terms()
+RISK = PromiseTerms()
 
 
 def _with_article(noun: str) -> str:
@@ -236,7 +236,7 @@ def threshold_on(
     confidence: float,
     method: Method,
     tests: FixedSequence | None = None,
-    terms: Terms = RISK,
+    terms: PromiseTerms = RISK,
 ) -> Threshold:
     """`threshold_for_risk` of arguments that were checked, without a menu."""
     if method == "empirical":
@@ -333,7 +333,7 @@ def _threshold_at(
     target_risk: float | None,
     confidence: float | None,
     delta: float,
-    terms: Terms = RISK,
+    terms: PromiseTerms = RISK,
 ) -> Threshold:
     """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
     n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
@@ -349,7 +349,7 @@ def _threshold_at(
 
 
 def _explain_abstention(
-    curve: Curve, method: str, target_risk: float, delta: float, terms: Terms = RISK
+    curve: Curve, method: str, target_risk: float, delta: float, terms: PromiseTerms = RISK
 ) -> tuple[str, int | None]:
     """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
     accepted, errors = curve.accepted[1:], curve.errors[1:]
@@ -371,7 +371,7 @@ def _explain_abstention(
     return _abstention_text(curve.samples, target_risk, least, needed, terms), needed
 
 
-def _abstention_text(samples: int, target_risk: float, least: int, needed: int | None, terms: Terms) -> str:
+def _abstention_text(samples: int, target_risk: float, least: int, needed: int | None, terms: PromiseTerms) -> str:
     unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
     head = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(target_risk)}"
     if needed is None:
@@ -381,7 +381,7 @@ def _abstention_text(samples: int, target_risk: float, least: int, needed: int |
     return f"{head}; at the error rates seen here about {count(needed)} or more would do."
 
 
-def include_choice_samples(threshold: Threshold, share: float, terms: Terms = RISK) -> Threshold:
+def include_choice_samples(threshold: Threshold, share: float, terms: PromiseTerms = RISK) -> Threshold:
     """The threshold with the samples needed in all, where a ``share`` of them is not for the threshold."""
     if threshold.needed is None or share == 0:
         return threshold
@@ -421,7 +421,7 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0, *, ri
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
-def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold], terms: Terms = RISK) -> Threshold:
+def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold], terms: PromiseTerms = RISK) -> Threshold:
     """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
@@ -434,14 +434,14 @@ def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold], term
 
 
 def explain_with_menu(
-    threshold: Threshold, menu: tuple[Offer, ...], terms: Terms = RISK, unit: str = "samples"
+    threshold: Threshold, menu: tuple[Offer, ...], terms: PromiseTerms = RISK, unit: str = "samples"
 ) -> Threshold:
     """A threshold that accepts nothing, with a menu that its reason lists."""
     words = menu_words(menu, unit, threshold.confidence, terms)
     return replace(threshold, menu=menu, reason=f"{threshold.reason} {words}")
 
 
-def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms: Terms = RISK) -> str:
+def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms: PromiseTerms = RISK) -> str:
     """A menu in sentences, with what it is worth and what to do."""
     noun = terms.noun
     if not menu:

@@ -35,7 +35,7 @@ from calibrant.selective.thresholds.risk import (
     RISK,
     ClassThreshold,
     Method,
-    Terms,
+    PromiseTerms,
     Threshold,
     abstaining_threshold,
     add_menu,
@@ -245,7 +245,7 @@ def _combine(
 
 
 def _abstain_everywhere(
-    combined: Threshold, parts: Mapping[str, Threshold], terms: Terms, search_all: Callable[[float], Threshold] | None
+    combined: Threshold, parts: Mapping[str, Threshold], terms: PromiseTerms, search_all: Callable[[float], Threshold] | None
 ) -> Threshold:
     """The thresholds of groups or classes that all abstain, put together: why, and what else could be promised.
 
@@ -269,7 +269,7 @@ def _abstain_everywhere(
 
 
 def _offer_to_silent(
-    parts: Sequence[Threshold], searches: Sequence[Callable[[float], Threshold]], terms: Sequence[Terms]
+    parts: Sequence[Threshold], searches: Sequence[Callable[[float], Threshold]], terms: Sequence[PromiseTerms]
 ) -> list[Threshold]:
     """Groups or classes, of which those that are never answered say what could be promised of them."""
     silent = [number for number, part in enumerate(parts) if part.abstains and part.samples][:MOST_MENUS]
@@ -289,7 +289,7 @@ class _Part:
     plan: ScoredSamples | None
     risk: float
     name: str
-    terms: Terms
+    terms: PromiseTerms
 
     @property
     def samples(self) -> int:
