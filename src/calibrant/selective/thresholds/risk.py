@@ -89,7 +89,11 @@ class PromiseTerms:
         has_confidence: whether it holds with a confidence, and not on average over fits.
 
     Example:
-        >>> PromiseTerms().goal(0.05), PromiseTerms("precision", is_least=True).goal(0.2), PromiseTerms("mean cost", scale=50).goal(0.01)
+        >>> (
+        ...     PromiseTerms().goal(0.05),
+        ...     PromiseTerms("precision", is_least=True).goal(0.2),
+        ...     PromiseTerms("mean cost", scale=50).goal(0.01),
+        ... )
         ('a risk of at most 5%', 'a precision of at least 80%', 'a mean cost of at most 0.5')
     """
 

@@ -245,7 +245,10 @@ def _combine(
 
 
 def _abstain_everywhere(
-    combined: Threshold, parts: Mapping[str, Threshold], terms: PromiseTerms, search_all: Callable[[float], Threshold] | None
+    combined: Threshold,
+    parts: Mapping[str, Threshold],
+    terms: PromiseTerms,
+    search_all: Callable[[float], Threshold] | None,
 ) -> Threshold:
     """The thresholds of groups or classes that all abstain, put together: why, and what else could be promised.
 
