@@ -275,7 +275,7 @@ def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
     result.to_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What could be promised (estimates)" in page
-    assert f"at most {100 * policy.threshold.menu[0].risk:.6g}% wrong" in page
+    assert f"at most {100 * policy.threshold.menu[0].risk:.6g}%" in page
 
 
 def test_prediction_sets_are_part_of_the_audit(here, capsys):

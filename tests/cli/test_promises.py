@@ -26,7 +26,7 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder[0])
     code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--by-class", "-o", "class.json")
     assert code == 0
-    assert "of the answers of every predicted class are wrong, at once" in loud(out)
+    assert "of every predicted class" in loud(out)
     assert "By predicted class" in out
     code, out, _ = run(capsys, "apply", "class.json", "new.npz", "-o", "d.csv", "--json")
     found = json.loads(out)
@@ -57,7 +57,7 @@ def test_recall_of_a_class(folder, monkeypatch, capsys):
     assert f"{(own & accept).sum()} of {own.sum()} samples of b are answered as b" in loud(out)
     assert run(capsys, "check", "new.npz", "--policy", "recall.json", "--require", "policy.recall >= 0.8")[0] == 0
     _, out, _ = run(capsys, "audit", "broken.npz", "--policy", "recall.json")
-    assert "at least 90% of b are answered as b is broken beyond chance" in loud(out)
+    assert "is broken beyond chance" in loud(out)
     assert "The promised recall needs the labels" in loud(run(capsys, "monitor", "recall.json", "new.npz")[1])
 
 
@@ -104,3 +104,65 @@ def test_one_sentence_and_exit_2(folder, monkeypatch, capsys, arguments, message
     assert code == 2
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_every_fit_prints_its_price(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder[0])
+    code, out, _ = run(capsys, "fit", "val.npz", "--promise", "recall=b:0.9", "-o", "price.json")
+    policy = Policy.load("price.json")
+    precision, coverage = policy.price.measures
+    assert code == 0
+    assert (precision.name, coverage.name) == ("precision", "coverage")
+    assert loud(policy.price_summary) in loud(out)
+    assert f"{precision.part:,} of {precision.total:,}" in loud(out)
+    _, out, _ = run(capsys, "fit", "val.npz", "--promise", "precision=b:0.9", "-o", "price.json", "--json")
+    (recall, *_), (share, *_) = json.loads(out)["price"]["measures"], json.loads(out)["promise"]["shares"]
+    assert (recall["name"], recall["class"], recall["of"]) == ("recall", "b", share["samples"])
+    assert recall["low"] < recall["value"] < recall["high"]
+    _, out, _ = run(capsys, "apply", "price.json", "new.npz", "-o", "d.csv", "--json")
+    (recall, *_) = json.loads(out)["price"]
+    answers, _, accept = Policy.load("price.json").decide(folder[1].logits)
+    own = folder[1].labels == 1
+    assert (recall["count"], recall["of"]) == ((own & accept & (answers == 1)).sum(), own.sum())
+
+
+def test_an_audit_shows_the_price_and_what_could_be_promised(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder[0])
+    run(capsys, "fit", "val.npz", "--promise", "recall=b:0.9", "-o", "recall.json", "-q")
+    quick = ["--replicates", 20, "-o", "report.html"]
+    _, out, _ = run(capsys, "audit", "new.npz", "--policy", "recall.json", *quick)
+    assert loud(Policy.load("recall.json").price_summary) in loud(out)
+    page = (folder[0] / "report.html").read_text(encoding="utf-8")
+    assert "Precision of b" in page
+    assert "Recall of b" in page
+    run(capsys, "fit", "val.npz", "--promise", "precision=b:0.9999", "-o", "silent.json", "-q")
+    menu = Policy.load("silent.json").threshold.menu
+    _, out, _ = run(capsys, "audit", "new.npz", "--policy", "silent.json", *quick, "--json")
+    document = json.loads(out)
+    assert [offer["risk"] for offer in document["policy"]["menu"]] == [offer.risk for offer in menu]
+    assert document["policy"]["menu"][0]["options"] == ["--promise", f"precision=b:{1 - menu[0].risk:g}"]
+    assert f"precision=b:{1 - menu[0].risk:g}" in document["next"]["command"]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_costs_of_hundreds_of_digits_are_refused(folder, monkeypatch, capsys, digits, sign):
+    monkeypatch.chdir(folder[0])
+    number = sign + "9" * digits
+    (folder[0] / "huge.json").write_text(f"[[0,{number},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]")
+    (folder[0] / "huge.csv").write_text(f"0,{number},1,1\n1,0,1,1\n1,1,0,1\n1,1,1,0\n")
+    for name in ("huge.json", "huge.csv"):
+        code, _, err = run(capsys, "fit", "val.npz", "--costs", name, "--target-cost", 0.3, "-o", "no.json")
+        assert code == 2, err
+        assert "cost" in err
+    costs = [[0, int("9" * 400), 1, 1], *(4 * [0] for _ in range(3))]
+    with pytest.raises(ValueError, match="costs must be"):
+        Policy.fit(folder[1], costs=costs, target_cost=0.3)
+
+
+def test_a_setting_of_hundreds_of_digits_is_refused(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder[0])
+    sets = ["--sets", 0.9, "--set-method", "raps", "--set-free-ranks", "9" * 400]
+    code, _, err = run(capsys, "fit", "val.npz", *sets, "-o", "no.json")
+    assert code == 2
+    assert "set-free-ranks" in err or "set_free_ranks" in err

@@ -16,8 +16,7 @@ from typing import Any
 
 from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
-from calibrant.predictions import class_name
-from calibrant.selective import Outcome, Policy, risk_interval
+from calibrant.selective import Offer, Outcome, Policy
 
 Part = Mapping[str, Any]
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
@@ -31,9 +30,9 @@ _TRUST = {
 _PROMISES = {  # level and title by `Outcome.promise_kept`
     "yes": ("good", "The policy keeps its promise"),
     "no": ("poor", "The policy breaks its promise"),
-    "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
+    "unclear": ("fair", "The policy misses its promise here, which may be chance"),
     "no sign": ("info", "No sign that the policy breaks its promise"),
-    "silent": ("poor", "The policy never answers: no risk as low as asked for can be promised"),
+    "silent": ("poor", "The policy never answers: what was asked for cannot be promised"),
     "nothing": ("info", "The policy answers nothing here"),
     "unknown": ("info", "The policy promises no risk"),
 }
@@ -151,7 +150,10 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     if errors["value"] is not None and errors["value"] == errors["value"]:
         note = f" ({errors['note']})" if errors["note"] else ""
         share = percent(answered["value"])
-        clauses.append(f"it answers {share} of them, {percent(errors['value'])} of its answers are wrong{note}")
+        wrong = f"{percent(errors['value'])} of its answers are wrong{note}"
+        # The wrong answers of a recall are what its precision counts.
+        is_recall = policy["promise"]["of"] == "recall"
+        clauses.append(f"it answers {share} of them, {policy['promise']['price'] if is_recall else wrong}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
     if policy["fitted_on_these"] and repaired:
@@ -192,10 +194,11 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
+        *_promise_rows(outcome),
         ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
-        ("Wrong if all were answered", without_policy, ""),
     ]
-    rows += _promise_rows(outcome)
+    if policy.promise.answer is None:  # else what is not answered has another class than it would get
+        rows.append(("Wrong if all were answered", without_policy, ""))
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
         rows = [(label, Interval(share.value, math.nan, math.nan), note) for label, share, note in rows]
     return {
@@ -203,13 +206,13 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "level": level,
         "title": title,
         "text": " ".join(outcome.sentences()),
-        "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
+        "evidence": policy.method_summary if policy.abstains else _promised(policy),
         "kept": outcome.promise_kept,
         "fitted_on_these": outcome.fitted_on_these,
         "column": policy.part_column,
         "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
-        "menu": [_offer(*offer) for offer in policy.threshold.menu] if policy.abstains else [],
+        "menu": [_offer(policy, offer) for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [
             _group(policy, name, *counts)
             for name, counts in (outcome.groups if policy.classes is None else outcome.classes).items()
@@ -218,24 +221,33 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     }
 
 
-def _offer(risk: float, coverage: float) -> dict[str, Any]:
-    """A risk that could be promised, and the options that ask for it."""
-    return {"risk": risk, "coverage": coverage, "options": ["--target-risk", f"{risk:g}"]}
+def _promised(policy: Policy) -> str:
+    """What a policy promised when it was fitted, what that cost there, and how it decides."""
+    warning = policy.majority_summary if policy.majority_summary.startswith("Warning") else ""
+    words = (f"Promised: {policy.summary}", policy.price_summary, warning, policy.method_summary)
+    return " ".join(filter(None, words))
+
+
+def _offer(policy: Policy, offer: Offer) -> dict[str, Any]:
+    """What else could be promised: the mean loss, the share that would be answered, in words, and as options."""
+    group = [] if policy.group is None else ["--group", policy.group]
+    options = [*policy.promise.options(offer.risk, policy.class_names), *group]
+    goal = policy.promise.terms(policy.class_names).goal(offer.risk)
+    return {**offer._asdict(), "promise": goal, "options": options}
 
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
-    """The row of a promised recall or expected risk; a cost is not a share, and is in the text."""
-    promise, tally = outcome.policy.promise, outcome.tally
-    if not tally.rows or promise.of not in ("recall", "expected-risk"):
+    """The shares that are promised, other than of wrong answers, and what that costs; a cost is no share."""
+    policy, promise, rows = outcome.policy, outcome.policy.promise, []
+    if policy.abstains or not outcome.labelled:
         return []
-    errors = round(tally.loss)
-    if promise.of == "expected-risk":
-        share = risk_interval(errors, tally.rows, 0.025, 0.025)
-        return [("Answered wrongly, of all", share, f"expected: at most {allowed(promise.target)}")]
-    share = risk_interval(tally.rows - errors, tally.rows, 0.025, 0.025)
-    label, least = promise.shares[0]
-    name = class_name(label, outcome.policy.class_names)
-    return [(f"Answered as {name}, of its samples", share, f"promised: at least {allowed(least)}")]
+    for measure in outcome.price.promised:
+        note = f"expected: at most {allowed(promise.target)}"
+        if measure.label is not None:
+            note = f"promised: at least {allowed(dict(promise.shares)[measure.label])}"
+        rows.append((measure.title(policy.class_names), measure.share, note))
+    shares = [measure for measure in outcome.price.measures if measure.label is not None]
+    return rows + [(measure.title(policy.class_names), measure.share, "") for measure in shares]
 
 
 def _sets(outcome: Outcome) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import read_regular
+from calibrant._files import parse_json, read_regular
 from calibrant._numbers import allowed, count, difference, number, percent, round_percent
 from calibrant._validation import listing
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
@@ -31,7 +30,7 @@ from calibrant.cli.options import (
     parse_opening,
     share_option,
 )
-from calibrant.selective import Policy, Threshold, to_dict
+from calibrant.selective import Policy, Promise, Threshold, to_dict
 
 LARGEST_COSTS = 2**26  # bytes of a file
 
@@ -149,8 +148,16 @@ def print_policy(policy: Policy) -> None:
     say(policy.summary)
     if policy.kind == "segmentation" and not policy.abstains:
         say(policy.threshold.reason)
-    say(policy.method_summary)
-    for line in filter(None, (policy.calibration_summary, policy.calibration_warning, policy.majority_summary)):
+    for line in filter(
+        None,
+        (
+            policy.price_summary,
+            policy.majority_summary,
+            policy.method_summary,
+            policy.calibration_summary,
+            policy.calibration_warning,
+        ),
+    ):
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
@@ -162,7 +169,7 @@ def print_policy(policy: Policy) -> None:
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
         if policy.classes is not None:
             head[-1] = "at once"
-        rows = [_threshold_row(name, threshold) for name, threshold in policy.parts.items()]
+        rows = [_threshold_row(name, threshold, policy.promise) for name, threshold in policy.parts.items()]
         print_table(f"\nBy {policy.part_column}", head, rows)
     print_sets(policy)
     for title, metric, rows in (
@@ -187,11 +194,13 @@ def print_sets(policy: Policy) -> None:
         print_class_coverage(policy.sets.counts, policy.class_names)
 
 
-def _threshold_row(name: str, threshold: Threshold) -> list[str]:
+def _threshold_row(name: str, threshold: Threshold, promise: Promise) -> list[str]:
     samples = count(threshold.samples)
     if threshold.abstains:
-        needed = "" if threshold.needed is None else f"{count(threshold.needed)} samples needed"
-        return [name, samples, "never answers", "", needed]
+        needs = [] if threshold.needed is None else [f"{count(threshold.needed)} samples"]
+        terms = promise.terms()
+        needs += [terms.goal(offer.risk) for offer in threshold.menu[:1]]
+        return [name, samples, "never answers", "", f"needs {' or '.join(needs)}" if needs else ""]
     risk = threshold.risk
     limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {allowed(risk.high)}"
     return [name, samples, percent(threshold.coverage.value), percent(risk.value), limit]
@@ -221,9 +230,10 @@ def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float
     except UnicodeDecodeError:
         raise ValueError(f"--costs {path}: the file is not text in UTF-8") from None
     try:
-        rows = json.loads(text) if path.suffix.lower() == ".json" else _order_by_names(text, class_names)
+        is_json = path.suffix.lower() == ".json"
+        rows = parse_json(text, "a cost matrix") if is_json else _order_by_names(text, class_names)
         return _cost_rows(rows)
-    except (ValueError, RecursionError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"--costs {path}: {error}") from None
 
 
@@ -257,4 +267,7 @@ def _cost_rows(rows: Any) -> list[list[float]]:
         for cell in row:
             if isinstance(cell, bool) or not isinstance(cell, int | float | str) or not _is_number(str(cell)):
                 raise ValueError(f"a cost must be a number, got {str(cell)[:40]!r}")
-    return [[float(cell) for cell in row] for row in rows]
+    try:
+        return [[float(cell) for cell in row] for row in rows]
+    except OverflowError:  # a whole number beyond every float
+        raise ValueError("a cost must be a number of 64 bits, got one with hundreds of digits") from None

@@ -89,6 +89,9 @@ THRESHOLD = _object(
     "menu",
 )
 
+#: A share that a promise costs, or that it is about: so many of so many.
+MEASURE = _object({"name": TEXT, "class": _optional(TEXT), "count": COUNT, "of": COUNT, **INTERVAL["properties"]})
+
 PROMISE_KIND = _one_of("risk", "precision", "recall", "cost", "expected-risk")
 
 #: What a policy promises, where it is not the risk of all answers or of every group.
@@ -96,7 +99,7 @@ PROMISE = _object(
     {
         "of": PROMISE_KIND,
         "by_class": FLAG,
-        "shares": _list(_object({"class": COUNT, "name": TEXT, "share": SHARE})),
+        "shares": _list(_object({"class": COUNT, "name": TEXT, "share": SHARE, "samples": COUNT}, "samples")),
         "target": NUMBER,
         "costs": _list(_list({"type": "number", "minimum": 0})),
         "abstain_cost": NUMBER,
@@ -108,7 +111,8 @@ PROMISE = _object(
 #: What came of a promise on labelled samples.
 PROMISE_SEEN = _object(
     {"of": PROMISE_KIND, "by_class": FLAG, "promised_loss": SHARE, "rows": COUNT, "mean_loss": SHARE, "words": TEXT,
-     "result": TEXT}
+     "result": TEXT, "price": TEXT},
+    "price",
 )  # fmt: skip
 
 _PROMISES = _one_of("yes", "no", "no sign", "unclear", "nothing", "unknown")
@@ -237,9 +241,10 @@ FIT = _document(
         "class_thresholds": _list(
             _object({"class": COUNT, "name": TEXT, "group": _optional(TEXT), "threshold": THRESHOLD})
         ),
+        "price": _optional(_object({"summary": TEXT, "constant": TEXT, "measures": _list(MEASURE)})),
         "checksum": TEXT,
     },
-    "sets", "promise", "class_thresholds",
+    "sets", "promise", "class_thresholds", "price",
 )  # fmt: skip
 
 APPLY = _document(
@@ -260,8 +265,10 @@ APPLY = _document(
         "groups": {"type": "object", "additionalProperties": ANSWER_COUNTS},
         "classes": {"type": "object", "additionalProperties": ANSWER_COUNTS},
         "promise": PROMISE_SEEN,
+        "price": _optional(_list(MEASURE)),
         "sets": _optional(_object({"level": SHARE, "method": METHOD, "hold": _HOLDS, **SET_COUNTS})),
     },
+    "price",
 )
 
 _WRITTEN = _object({"path": TEXT, "samples": COUNT})

@@ -5,8 +5,9 @@ In the order of imports:
 ===============  =======================================================================================================
 `scores`         what ranks predictions by confidence
 `bounds`         what a number of errors says about the risk behind it: exact limits and p-values
-`promise`        what a policy promises, and whether a promise was kept
 `thresholds`     where to accept, so that the promise holds
+`promise`        what a policy promises, and whether a promise was kept
+`price`          what a promise costs: the precision of a recall, the recall of a precision, the coverage of a risk
 `sets`           prediction sets: their scores and quantiles
 `policy`         fitting, deciding, the outcome of decisions, and policies on disk
 ===============  =======================================================================================================
@@ -37,6 +38,7 @@ from calibrant.selective.scores import (
 from calibrant.selective.sets import PredictionSets
 from calibrant.selective.thresholds.mean_loss import CostThreshold, threshold_for_cost
 from calibrant.selective.thresholds.risk import (
+    Offer,
     Threshold,
     threshold_for_coverage,
     threshold_for_risk,

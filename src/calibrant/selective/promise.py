@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,9 +32,7 @@ from calibrant.posthoc import Ops
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import binomial_tail, check_open_share, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
-
-if TYPE_CHECKING:
-    from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+from calibrant.selective.thresholds.risk import ClassThreshold, PromiseTerms, Threshold
 
 V = TypeVar("V")
 
@@ -68,6 +66,7 @@ class Promise:
         costs: of a cost, ``costs[label][answer]``.
         abstain_cost: of a cost, what no answer costs; no answer is given that is expected to cost more.
         tally: of recall, cost and expected risk, the losses of the samples that set the threshold.
+        class_samples: of precision, how many of the samples that set the threshold are of each of its classes.
     """
 
     of: str = "risk"
@@ -77,6 +76,7 @@ class Promise:
     costs: tuple[tuple[float, ...], ...] | None = None
     abstain_cost: float | None = None
     tally: LossTally | None = None
+    class_samples: tuple[int, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -126,6 +126,34 @@ class Promise:
     def risk_of(self, label: int) -> float | None:
         """Of precision, the risk that is promised for answers of a class."""
         return next((round(1 - share, 12) for promised, share in self.shares if promised == label), None)
+
+    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+        """How people ask for it, of all samples or of a part that has a threshold of its own."""
+        samples = "samples"
+        if part is not None:
+            group = "" if part.group is None else f" in {part.group}"
+            samples = f"samples{group} predicted to be {class_name(part.label, class_names)}"
+        if self.of == "precision":
+            return PromiseTerms("precision", is_least=True, samples=samples)
+        if self.of == "recall":
+            return PromiseTerms("recall", is_least=True, samples=f"samples of {class_name(self.label, class_names)}")
+        if self.of == "cost":
+            return PromiseTerms("mean cost", scale=self.highest, rates="costs")
+        if self.of == "expected-risk":
+            return PromiseTerms("expected risk", has_confidence=False)
+        return PromiseTerms(samples=samples)
+
+    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
+        """The options of ``calibrant fit`` that ask for it with another mean loss."""
+        terms = self.terms(class_names)
+        asked = f"{terms.scale * loss if terms.scale else 1 - loss if terms.is_least else loss:.6g}"
+        if self.of == "risk":
+            return [*(["--by-class"] if self.by_class else []), "--target-risk", asked]
+        if self.of == "cost":
+            stay = [] if self.abstain_cost is None else ["--abstain-cost", f"{self.abstain_cost:g}"]
+            return ["--costs", "COSTS", "--target-cost", asked, *stay]
+        scope = "" if self.of == "expected-risk" else f"={class_name(self.label, class_names)}"
+        return ["--promise", f"{self.of}{scope}:{asked}"]
 
     def losses(self, labels: Ints, answers: Ints, accept: Bools) -> tuple[Bools, Doubles]:
         """Which samples the mean is over, and the loss of every sample."""
@@ -184,13 +212,16 @@ class Promise:
         """What holds for the answers, or for the samples, and with what confidence."""
         sure = f"With {round_percent(confidence)} confidence"
         if self.has_class_thresholds:
-            observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)} answers wrong"
+            rate, state = threshold.risk.value, "wrong"
+            if self.of == "precision":
+                rate, state = 1 - rate, "right"
+            observed = f"seen: {percent(rate)} of {count(threshold.accepted)} answers {state}"
             scope = "" if group is None else f" in every {group}"
             if self.by_class:
                 every = "of every predicted class" + scope
                 text = f"{sure} at most {allowed(target_risk)} of the answers {every} are wrong, at once ({observed})."
             else:
-                shares = self._share_words("of the answers", class_names)
+                shares = self._share_words("of the answers that say", class_names)
                 text = f"{sure} at least {shares} are right{scope} ({observed}); no other class is answered."
             silent = [part.name(class_names) for part in parts if part.threshold.abstains]
             return text + (f" It never answers {listing(silent, 5)}." if silent else "")
@@ -200,7 +231,10 @@ class Promise:
             observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(tally.rows)})"
             return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
         if self.of == "cost":
-            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(tally.rows)})"
+            seen = LossTally() if tally is None else tally
+            observed = (
+                f" (seen: {number(self.highest * seen.mean)} over {count(seen.rows)} answers)" if seen.rows else ""
+            )
             return f"{sure} an answer costs at most {self.target:g} on average{observed}."
         observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(tally.rows)})"
         return (
@@ -211,14 +245,14 @@ class Promise:
     def title(self, class_names: Sequence[str] | None, risk: float | None) -> str:
         """What is promised, as the subject of a sentence."""
         if self.of == "recall":
-            name = class_name(self.label, class_names)
-            return f"The promise that at least {allowed(self.shares[0][1])} of {name} are answered as {name}"
+            name, least = class_name(self.label, class_names), allowed(self.shares[0][1])
+            return f"The promise that at least {least} of the samples of {name} are answered as {name}"
         if self.of == "cost":
             return f"The promise that an answer costs at most {self.target:g} on average"
         if self.of == "expected-risk":
             return f"The expectation that at most {allowed(self.target)} of all samples are answered wrongly"
         if self.of == "precision":
-            return f"The promise that at least {self._share_words('of answers', class_names)} are right"
+            return f"The promise that at least {self._share_words('of the answers that say', class_names)} are right"
         scope = " of every class" if self.by_class else ""
         return f"The promise of at most {allowed(risk or 0)} wrong answers{scope}"
 
@@ -226,26 +260,12 @@ class Promise:
         shares = (f"{allowed(share)} {scope} {class_name(label, class_names)}" for label, share in self.shares)
         return " and ".join(shares)
 
-    def result(self, tally: LossTally, class_names: Sequence[str] | None) -> str:
-        """What came of a promise that is not about the share of wrong answers; empty for others, or no samples."""
-        if not tally.rows:
-            return ""
-        if self.of == "recall":
-            name = class_name(self.label, class_names)
-            answered = f"{count(tally.rows - round(tally.loss))} of {count(tally.rows)} samples of {name}"
-            return f"{answered} are answered as {name}, {percent(1 - tally.mean)}."
-        if self.of == "cost":
-            return f"An answer costs {number(self.highest * tally.mean)} on average."
-        if self.of == "expected-risk":
-            return f"{percent(tally.mean)} of all samples are answered wrongly."
-        return ""
-
 
 def check_costs(costs: Any, classes: int) -> Any:
     """A cost matrix ``[C, C]`` of numbers that are at least 0, some of them above."""
     try:
         matrix = np.asarray(costs, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last of a whole number beyond every float
         raise ValueError(f"costs must be numbers [{classes}, {classes}], got {short(costs)}") from None
     if classes > MOST_COSTED:
         raise ValueError(f"costs are for at most {MOST_COSTED:,} classes, got {classes:,}")

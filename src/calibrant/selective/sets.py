@@ -38,6 +38,7 @@ from calibrant._validation import (
     check_flag,
     check_integer,
     check_number,
+    check_size,
     listing,
     short,
 )
@@ -159,7 +160,7 @@ class SetTarget:
         if self.penalty is not None:
             check_number("set_penalty", self.penalty, 0.0, LARGEST_PENALTY)
         if self.free_ranks is not None:
-            check_integer("set_free_ranks", self.free_ranks, 0)
+            check_size("set_free_ranks", self.free_ranks, 0)
         for name, value in (("set_penalty", self.penalty), ("set_free_ranks", self.free_ranks)):
             if value is not None and self.method != "raps":
                 raise ValueError(f"{name} is for the set_method 'raps', got {self.method!r}")

@@ -79,6 +79,7 @@ def test_the_words_about_the_majority_by_hand():
     def words(counts, names, promised, seen):
         policy = replace(make_policy(), class_names=names, evidence={"majority": describe_majority(np.array(counts))})
         threshold = replace(at(0.5), risk=Interval(seen, 0.0, promised), target_risk=promised)
+        threshold = replace(threshold, samples=2000, accepted=1000, errors=round(1000 * seen))
         return replace(policy, threshold=threshold, target_risk=promised).majority_summary
 
     names = ("no", "yes")

@@ -110,9 +110,10 @@ def test_too_few_samples_abstain_and_say_so():
     silent = Policy.fit(data, promise="recall=0:0.99")
     assert silent.abstains
     assert silent.threshold.needed == 299
-    assert "299 or more of the class are needed" in silent.summary
+    assert "299" in silent.summary
     assert not silent.decide(logits).accept.any()
-    assert Policy.fit(data, promise="expected-risk:0.004").threshold.reason.endswith("needs 249 samples or more.")
+    expected = Policy.fit(data, promise="expected-risk:0.004").threshold
+    assert (expected.needed, "249" in expected.reason) == (249, True)
 
 
 def drawn_costs(n, seed):
@@ -161,7 +162,7 @@ def test_costs_of_0_and_1_are_errors_by_a_test_for_every_distribution():
     assert threshold.value == -math.inf
     nothing = threshold_for_cost(np.arange(60.0), np.zeros(60), 0.05, highest=1.0)
     assert nothing.abstains
-    assert nothing.reason.startswith("Abstain always")
+    assert nothing.reason.startswith("Abstains always")
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,8 @@ def test_a_class_that_is_never_predicted():
     logits[:, 2] = -1e3
     policy = Policy.fit(Predictions.from_logits(logits, labels), promise="precision=2:0.9", calibrator="none")
     assert policy.abstains
-    assert "no sample is predicted" in policy.classes[0].threshold.reason
+    assert "no samples predicted to be 2" in policy.classes[0].threshold.reason
+    assert policy.classes[0].threshold.reason in policy.summary
 
 
 def test_of_few_samples_a_third_chooses_and_of_no_number_fewer_than_of_a_smaller_one():

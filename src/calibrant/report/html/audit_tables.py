@@ -149,9 +149,10 @@ def outcome(part: Part) -> str:
         label = f"Answers of the policy by {escape(column)}"
         answers += number_table("stack outcome", f"By {escape(column)}", words, rows, label=label)
     if part.get("menu"):
-        menu = [
-            (f"at most {round_percent(offer['risk'])} wrong", [percent(offer["coverage"])]) for offer in part["menu"]
+        goals = [
+            escape(offer.get("promise") or f"at most {round_percent(offer['risk'])} wrong") for offer in part["menu"]
         ]
+        menu = [(goal, [percent(offer["coverage"])]) for goal, offer in zip(goals, part["menu"], strict=True)]
         caption = "What could be promised (estimates)"
         answers += number_table("metrics single", caption, ("Promise", "Would answer"), menu)
     return f'<div class="outcome">{answers}</div>'

@@ -56,6 +56,17 @@ def describe_majority(counts: Ints) -> dict[str, Any]:
     return {"class": int(np.argmax(counts)), "error": (total - int(counts.max())) / total if total else None}
 
 
+def describe_cheapest(counts: Ints, costs: Doubles) -> dict[str, Any]:
+    """The class that costs least where it is always answered, by its position, and its mean cost.
+
+    Example:
+        >>> describe_cheapest(np.array([90, 10]), np.array([[0.0, 1.0], [20.0, 0.0]]))  # 10 * 20 or 90 * 1, of 100
+        {'class': 1, 'cost': 0.9}
+    """
+    means = counts @ costs / max(1, int(counts.sum()))
+    return {"class": int(np.argmin(means)), "cost": float(means.min())}
+
+
 class CalibrationCheck:
     """Confidences before and after a calibrator, added up."""
 

@@ -85,6 +85,7 @@ def to_dict(policy: Policy) -> dict[str, Any]:
         "group": policy.group,
         "groups": None if policy.groups is None else {k: _threshold_dict(v) for k, v in policy.groups.items()},
         "evidence": json_value(dict(policy.evidence)),
+        "price": _price_dict(policy),
     }
     if policy.floor != FLOOR:
         entries["floor"] = policy.floor
@@ -114,9 +115,19 @@ def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
     return json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
 
 
+def _price_dict(policy: Policy) -> dict[str, Any] | None:
+    """What the promise costs; it follows from the rest, and is for readers."""
+    if policy.price is None:
+        return None
+    measures = [measure.to_dict(policy.class_names) for measure in policy.price.measures]
+    return {"summary": policy.price_summary, "constant": policy.majority_summary, "measures": measures}
+
+
 def _promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[str, Any]:
     """A promise as plain data, without what it does not have."""
     shares = [{"class": k, "name": class_name(k, class_names), "share": share} for k, share in promise.shares]
+    for share, samples in zip(shares, promise.class_samples, strict=False):
+        share["samples"] = samples
     entries = {
         "of": promise.of,
         "by_class": promise.by_class or None,
@@ -311,6 +322,8 @@ def _check_promise_entries(promise: Promise, classes: int) -> None:
     if promise.abstain_cost is not None and promise.of != "cost":
         raise ValueError(f"promise.abstain_cost is for a cost, got {promise.of}")
     labels = [label for label, _ in promise.shares]
+    if promise.class_samples and (promise.of != "precision" or len(promise.class_samples) < len(labels)):
+        raise ValueError("promise.shares have samples where precision is promised, each of them or none")
     if len(set(labels)) < len(labels) or max(labels, default=0) >= classes:
         raise ValueError(f"promise.shares must be of different classes below {classes}")
     if promise.of == "recall" and len(labels) != 1:
@@ -351,6 +364,11 @@ def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
 def _check_tally(rule: Rule) -> None:
     """Raise unless the counts bear out the promise, as far as they can tell."""
     promise = rule.promise
+    for (label, _), samples in zip(promise.shares, promise.class_samples, strict=False):
+        parts = [part.threshold for part in rule.classes or () if part.label == label]
+        right = sum(part.accepted - part.errors for part in parts)
+        if not right <= samples <= rule.threshold.samples:
+            raise ValueError(f"promise.shares.samples must be from {right} to {rule.threshold.samples}, got {samples}")
     if promise.tally is None or promise.mean_loss is None or rule.abstains:
         return
     # A bet on costs may have been won before the last samples came, whose costs are above the target.

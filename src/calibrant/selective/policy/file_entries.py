@@ -113,6 +113,7 @@ class _Share(Entries):
     label: ClassNumber = Field(alias="class")
     name: Any = None
     share: OpenShare
+    samples: Count | None = None
 
 
 class _Seen(Entries):
@@ -137,6 +138,7 @@ class PromiseEntries(Entries):
             of=self.of,
             by_class=self.by_class,
             shares=tuple((share.label, share.share) for share in self.shares),
+            class_samples=tuple(share.samples for share in self.shares if share.samples is not None),
             target=self.target,
             costs=None if self.costs is None else tuple(map(tuple, self.costs)),
             abstain_cost=self.abstain_cost,
@@ -327,6 +329,7 @@ class PolicyEntries(Entries):
     groups: Annotated[dict[Text, _Threshold] | None, BeforeValidator(_not_empty)]
     evidence: _Evidence
     floor: Floor = FLOOR
+    price: Any = None
     sets: SetEntries | None = None
     promise: PromiseEntries | None = None
     class_thresholds: list[_ClassThreshold] | None = None

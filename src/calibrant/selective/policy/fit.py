@@ -16,7 +16,7 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
 from calibrant.selective.bounds import check_open_share
-from calibrant.selective.policy.evidence import FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.evidence import FitNotes, describe_cheapest, describe_majority, is_poor
 from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
@@ -210,6 +210,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if is_independent else None
     evidence = {
+        **rule.evidence,
         "created": datetime.date.today().isoformat(),
         "samples": samples,
         "for_choice": 0 if choice is None else choice.samples,
@@ -222,6 +223,8 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
+    if request.promise.costs is not None:
+        evidence["cheapest"] = describe_cheapest(notes.labels, request.promise.cost_matrix)
     rule = replace(rule, evidence=evidence)
     if set_fit is not None:
         rule = replace(rule, sets=set_fit.finish())
@@ -252,19 +255,31 @@ def _choose(
 def _add_threshold(
     rule: Rule, request: FitRequest, scored: Iterable[ScoredSamples], plan: ScoredSamples | None, share: float
 ) -> Rule:
-    """The rule with its threshold, or those of groups or classes."""
-    target, promise, group = request.target, request.promise, request.group
+    """The rule with its threshold, or those of groups or classes, and the answer if all answers are the same."""
     if rule.kind == "segmentation":
         assert plan is not None
-        return replace(rule, threshold=threshold_over_images(scored, plan, target))
+        return replace(rule, threshold=threshold_over_images(scored, plan, request.target))
     samples = ScoredSamples.join(scored)
+    rule = _set_thresholds(rule, request, samples, plan, share)
+    answers = samples.predicted[samples.score >= rule.limits_of(samples.groups, samples.predicted)]
+    is_same = bool(len(answers) and (answers == answers[0]).all())
+    return replace(rule, evidence={"only_answer": int(answers[0]) if is_same else None})
+
+
+def _set_thresholds(
+    rule: Rule, request: FitRequest, samples: ScoredSamples, plan: ScoredSamples | None, share: float
+) -> Rule:
+    """The rule with its threshold, or those of groups or classes, over independent samples."""
+    target, promise, group = request.target, request.promise, request.group
     if promise.is_plain:
         threshold, groups = threshold_over_samples(samples, plan, target, group, share)
         return replace(rule, threshold=threshold, groups=groups, group=group)
     if promise.has_class_thresholds:
         threshold, classes = thresholds_by_class(samples, plan, promise, target, group, share, rule.class_names)
-        return replace(rule, threshold=threshold, classes=classes, group=group)
-    threshold, promise = threshold_of_promise(samples, plan, promise, target)
+        of_classes = tuple(int((samples.labels == label).sum()) for label, _ in promise.shares)
+        promise = replace(promise, class_samples=of_classes)
+        return replace(rule, threshold=threshold, classes=classes, group=group, promise=promise)
+    threshold, promise = threshold_of_promise(samples, plan, promise, target, rule.class_names)
     return replace(rule, threshold=threshold, promise=promise)
 
 
@@ -310,7 +325,7 @@ def _score_for_threshold(
                 notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
             if set_fit is not None:
                 set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
-            classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
+            classes = (judged.predicted,) if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)
         start += len(batch)

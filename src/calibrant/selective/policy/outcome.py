@@ -17,12 +17,13 @@ from calibrant._progress import Progress, silent, track
 from calibrant._spreadsheet import quote_formulas
 from calibrant._validation import Bools, listing
 from calibrant.metrics import Interval
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, class_name
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.policy.evidence import Fingerprint
 from calibrant.selective.policy.policy import Policy
 from calibrant.selective.policy.prediction_sets import SetCounts
 from calibrant.selective.policy.rule import Decisions
+from calibrant.selective.price import Answered, ClassAnswers, Price, price_of
 from calibrant.selective.promise import LossTally
 from calibrant.selective.thresholds.images import AnsweredImages
 
@@ -59,6 +60,7 @@ class Outcome:
     sets: SetCounts | None = None  # where the policy gives prediction sets
     classes: dict[str, Counts] = field(default_factory=dict)  # by what has a threshold, where predicted classes have
     tally: LossTally = field(default_factory=LossTally)  # what a promise is about, if not about wrong answers
+    answers: dict[int, ClassAnswers] = field(default_factory=dict)  # of the classes whose precision is promised
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -107,6 +109,15 @@ class Outcome:
             for part, added in zip(policy.classes, zip(*columns, strict=True), strict=True):
                 name = part.name(policy.class_names)
                 self.classes[name] = self.classes.get(name, Counts()).plus(*added)
+            for label, _ in policy.promise.shares if batch.labels is not None else ():
+                says, is_of_class = accept & (decisions.labels == label), counted & (batch.labels == label)
+                _, samples, answers, right = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
+                self.answers[label] = ClassAnswers(
+                    label,
+                    samples + int(is_of_class.sum()),
+                    answers + int(says.sum()),
+                    right + int((says & is_of_class).sum()),
+                )
         elif policy.promise.mean_loss is not None and batch.labels is not None:
             labels = np.where(counted, batch.labels, 0)
             rows, losses = policy.promise.losses(labels, decisions.labels, accept)
@@ -122,6 +133,17 @@ class Outcome:
     def risk(self) -> Interval:
         """Share of answers that are wrong, with exact limits at 95%; NaN where nothing is known or was answered."""
         return risk_interval(self.errors, self.accepted, 0.025, 0.025) if self.labelled else UNKNOWN
+
+    @property
+    def price(self) -> Price:
+        """What came of the promise here, and what it costs; of labelled samples."""
+        promise, classes = self.policy.promise, tuple(self.answers.values())
+        if promise.of == "recall":
+            classes = (ClassAnswers(promise.label, self.tally.rows, self.accepted, self.accepted - self.errors),)
+        answered = Answered(
+            self.samples, self.accepted, self.errors, self.coverage, self.tally, classes, self.policy.unit
+        )
+        return price_of(promise, answered, self.policy.class_names)
 
     def _tallies(self) -> dict[str, tuple[LossTally, float]]:
         """Of what has a promise of its own, the losses and the mean that is promised: all, each group or each class."""
@@ -206,19 +228,26 @@ class Outcome:
         unit = self.policy.unit
         if not self.samples:
             return [f"There are no {unit} that count."]
+        policy = self.policy
         answered = f"{count(self.accepted)} of {count(self.samples)} {unit} ({percent(self.accepted / self.samples)})"
-        text = [f"Answers {answered}, abstains on the rest."]
-        if self.policy.kind == "segmentation":
+        answer = policy.promise.answer
+        so = "" if answer is None else f" as {class_name(answer, policy.class_names)}"
+        text = [f"Answers {answered}{so}, abstains on the rest."]
+        if policy.kind == "segmentation":
             text.append(f"{self.images.words().capitalize()}.")
-        if self.policy.abstains:
-            text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
-        unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
+        if policy.abstains:
+            text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {policy.summary}"]
+        unknown = {name: part for name, part in self.groups.items() if name not in (policy.group_names or ())}
         if unknown:
             number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
             text.append(f"{number} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
             return [*text, "There are no labels, so the share of wrong answers is not known."]
-        if self.accepted:
+        if not policy.abstains and self.price.result:
+            text.append(self.price.result)
+        if self.accepted and policy.promise.of in ("precision", "recall"):
+            text.append(f"{self.price.words[0].upper()}{self.price.words[1:]}.")
+        if self.accepted and policy.promise.of != "recall":  # whose wrong answers its precision counts
             risk = self.risk
             interval = f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
             limits = "" if unit == "pixels" else interval
@@ -226,10 +255,9 @@ class Outcome:
                 f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
                 f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
             )
-        text += filter(None, [self.policy.promise.result(self.tally, self.policy.class_names)])
         text += [FITTED_ON_THESE] if self.fitted_on_these else self._verdict()
-        if self.policy.majority_summary.startswith("Warning"):
-            text.append(self.policy.majority_summary)
+        if policy.majority_summary.startswith("Warning"):
+            text.append(policy.majority_summary)
         return text
 
     def _verdict(self) -> list[str]:
@@ -246,7 +274,9 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        promise, sets = self.policy.promise, None
+        promise, sets, price = self.policy.promise, None, None
+        if self.labelled and self.accepted:
+            price = [measure.to_dict(self.policy.class_names) for measure in self.price.measures]
         unknown = {} if self.labelled else {"errors": None}
         if self.policy.sets is not None and self.sets is not None:
             sets = {"level": self.policy.sets.level, "method": self.policy.sets.method, "hold": self.sets_hold}
@@ -272,8 +302,10 @@ class Outcome:
                 "rows": self.tally.rows,
                 "mean_loss": self.tally.mean if self.tally.rows else None,
                 "words": self.policy.summary,
-                "result": promise.result(self.tally, self.policy.class_names),
+                "result": self.price.result if self.labelled and not self.policy.abstains else "",
+                "price": self.price.words if self.labelled and self.accepted else "",
             },
+            "price": price,
             "sets": sets,
         }
 

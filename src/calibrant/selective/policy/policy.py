@@ -27,6 +27,8 @@ from calibrant.selective.policy.fit import (
 )
 from calibrant.selective.policy.prediction_sets import predict_sets
 from calibrant.selective.policy.rule import Decisions, Rule, decide
+from calibrant.selective.price import Answered, ClassAnswers, Price, compare_with_constant, price_of
+from calibrant.selective.promise import LossTally
 from calibrant.selective.scores import NORMALISED
 from calibrant.selective.thresholds.risk import Method
 from calibrant.selective.thresholds.samples import ThresholdTarget
@@ -165,6 +167,10 @@ class Policy(Rule):
     def __repr__(self) -> str:
         return f"Policy({self.summary!r})"
 
+    def __str__(self) -> str:
+        lines = (self.summary, self.price_summary, self.majority_summary, self.method_summary)
+        return "\n".join(filter(None, lines))
+
     def decide(self, logits: Any, groups: Any = None) -> Decisions[Any]:
         """Labels, calibrated confidence and whether to answer.
 
@@ -263,13 +269,15 @@ class Policy(Rule):
         """What it does and promises, in a sentence or two."""
         threshold, unit = self.threshold, self.unit
         if self.abstains:
-            return threshold.reason if "" in self.parts else f"Abstains always. {threshold.reason}"
+            return threshold.reason
+        answer = self.promise.answer
+        so = "" if answer is None else f" as {class_name(answer, self.class_names)}"
         if threshold.accepted == threshold.samples:
-            return f"Answers all {unit}. {self._promise()}"
+            return f"Answers all {unit}{so}. {self._promise()}"
         coverage = threshold.coverage
         limits = span_words(coverage.low, coverage.high, "share", coverage.value)
         share = f"{percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
-        return f"Answers {share} and abstains on the rest. {self._promise()}"
+        return f"Answers {share}{so} and abstains on the rest. {self._promise()}"
 
     def _promise(self) -> str:
         threshold = self.threshold
@@ -330,28 +338,69 @@ class Policy(Rule):
 
     @property
     def majority_summary(self) -> str:
-        """What always answering the majority class is worth, and a warning where the policy is worth no more.
+        """What always giving one answer is worth, and a warning where the policy is worth no more.
 
-        Empty where that is wrong in over half of the samples, and no rival to anything.
+        Empty where it never answers, and where the majority class is wrong in over half of the samples.
         """
-        majority, risk = self.evidence.get("majority") or {}, self.threshold.risk.value
-        error, label = majority.get("error"), majority.get("class")
-        if self.abstains or self.promise.of != "risk":
+        if self.abstains:
             return ""
-        if not isinstance(error, float) or not isinstance(label, int) or error > 0.5:
+        return compare_with_constant(self.promise, self.answered, self.evidence, self.promised, self.class_names)
+
+    @property
+    def answered(self) -> Answered:
+        """What it answered of the samples that set its threshold."""
+        threshold, promise, classes = self.threshold, self.promise, []
+        tally = LossTally() if promise.tally is None else promise.tally
+        if promise.of == "recall":
+            right = threshold.accepted - threshold.errors
+            classes = [ClassAnswers(promise.label, tally.rows, threshold.accepted, right)]
+        for (label, _), samples in zip(promise.shares, promise.class_samples, strict=False):
+            parts = [part.threshold for part in self.classes or () if part.label == label]
+            answers, errors = sum(part.accepted for part in parts), sum(part.errors for part in parts)
+            classes.append(ClassAnswers(label, samples, answers, answers - errors))
+        return Answered(
+            threshold.samples,
+            threshold.accepted,
+            threshold.errors,
+            threshold.coverage,
+            tally,
+            tuple(classes),
+            self.unit,
+        )
+
+    @property
+    def price(self) -> Price | None:
+        """What its promise costs, on the samples that set the threshold; None where it never answers.
+
+        Of a recall the precision, of a precision the recall, of a risk the coverage, of a cost or an expected risk the
+        coverage and the error rate, each with limits at its confidence.
+
+        Example:
+            >>> import numpy as np
+            >>> from calibrant import Policy, Predictions
+            >>> rng = np.random.default_rng(0)
+            >>> labels = rng.integers(0, 2, 4000)
+            >>> logit = 2 * (labels - 0.5) + rng.standard_normal(4000)
+            >>> data = Predictions.from_logits(np.stack([-logit, logit], axis=1), labels)
+            >>> for measure in Policy.fit(data, promise="recall=1:0.9").price.measures:
+            ...     print(measure.name, f"{measure.share.value:.2f}")
+            precision 0.81
+            coverage 0.57
+        """
+        if self.abstains:
+            return None
+        return price_of(self.promise, self.answered, self.class_names, self.confidence)
+
+    @property
+    def price_summary(self) -> str:
+        """What its promise costs, in a sentence or two; empty where it never answers."""
+        if self.price is None:
             return ""
-        is_named = self.class_names is not None and label < len(self.class_names)
-        name = class_name(label, self.class_names if is_named else None)
-        if error == 0:
-            unlearnt = "nothing was learnt about other classes, and no promise is about them"
-            return f"Warning: all labels are {name}: {unlearnt}."
-        text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
-        if self.promised is not None and self.promised >= error:
-            worth = f"The promise of at most {allowed(self.promised)} is no better"
-            return f"Warning: {text} {worth}: ask for a target risk below that error."
-        if risk >= error:
-            return f"Warning: {text} The policy's answers are wrong no less often, {percent(risk)}."
-        return text
+        unit = "images" if self.kind == "segmentation" else "samples"
+        number = self.evidence.get("for_threshold") if unit == "images" else self.threshold.samples
+        is_chosen_on_them = any(measure.name != "coverage" for measure in self.price.measures)
+        optimistic = ", which is slightly optimistic" if is_chosen_on_them else ""
+        return f"Price: {self.price.words}, seen on the {count(number)} {unit} that set the threshold{optimistic}."
 
 
 def _ece_text(ece: Mapping[str, float | None]) -> str:

@@ -18,20 +18,28 @@ Thresholds are tested in a fixed sequence, which other samples plan.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from calibrant._arrays import ArrayLike
-from calibrant._numbers import allowed, count, number
+from calibrant._numbers import count, number
 from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_number
 from calibrant.metrics import Doubles, Interval
 from calibrant.selective.bounds import allowed_errors, check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.thresholds.images import can_show_risk, most_promising
-from calibrant.selective.thresholds.risk import Threshold, abstaining_threshold
+from calibrant.selective.thresholds.images import MOST_STAKE, can_show_risk, most_promising
+from calibrant.selective.thresholds.risk import (
+    ABSTAINS,
+    Threshold,
+    abstaining_threshold,
+    explain_with_menu,
+    offers_from,
+)
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, draw_uniform, share_for_choice
 from calibrant.selective.thresholds.search import INTO_GAP, TIED, candidates_of, curve_of
 
@@ -40,34 +48,49 @@ FRACTIONS = (0.35, 0.7)
 
 
 def threshold_of_promise(
-    scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, target: ThresholdTarget
+    scored: ScoredSamples,
+    plan: ScoredSamples | None,
+    promise: Promise,
+    target: ThresholdTarget,
+    class_names: Sequence[str] | None = None,
 ) -> tuple[Threshold, Promise]:
     """The threshold of a promise that has one for all samples, and the promise with what was seen."""
-    reason, needed = "", None
+    delta, loss = 1 - target.confidence, promise.mean_loss
+    assert loss is not None
+    of_class = scored.labels == promise.label if promise.of == "recall" else np.ones(len(scored.score), dtype=bool)
     if promise.of == "recall":
-        of_class = scored.labels == promise.label
-        value = recall_threshold(scored.score[of_class], promise.shares[0][1], 1 - target.confidence)
-        least = fewest(promise.mean_loss or 0.5, 1 - target.confidence)
-        reason = (
-            f"Abstain always: {count(int(of_class.sum()))} samples of the class cannot show a recall of "
-            f"{allowed(promise.shares[0][1])}; {count(least)} or more of the class are needed."
-        )
-        needed = least if of_class.sum() < least else None
+        search_at = functools.partial(_recall_at, scored.score[of_class], delta)
+        least = fewest(loss, delta)
     elif promise.of == "cost":
-        value = _cost_threshold(scored, plan, promise, 1 - target.confidence)
-        mean = f"{promise.target:g}"
-        reason = f"Abstain always: {count(len(scored.score))} samples cannot show a mean cost of at most {mean}."
+        search_at = functools.partial(_cost_at, *_planned_costs(scored, plan, promise), promise, delta)
+        least = _fewest_for_cost(loss, delta)
     else:
-        assert promise.target is not None
-        value = expected_risk_threshold(scored.score, scored.correct, promise.target)
-        needed = math.ceil(1 / promise.target - 1e-9) - 1
-        reason = f"Abstain always: an expected risk of {allowed(promise.target)} needs {count(needed)} samples or more."
+        search_at = functools.partial(expected_risk_threshold, scored.score, scored.correct)
+        least = math.ceil(1 / loss - 1e-9) - 1
+    value = search_at(loss)
     accept = scored.score >= value
     answers = np.full_like(scored.predicted, promise.label) if promise.of == "recall" else scored.predicted
     rows, losses = promise.losses(scored.labels, answers, accept)
     tally = LossTally(int(rows.sum()), float(losses[rows].sum()))
     errors = int((accept & (answers != scored.labels)).sum())
-    return _make_threshold(value, promise, target, accept, errors, reason, needed), replace(promise, tally=tally)
+    threshold = _make_threshold(value, promise, target, accept, errors)
+    if threshold.abstains:
+        terms, samples = promise.terms(class_names), int(of_class.sum())
+        unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
+        remedy = f"even without an error {count(least)} are needed" if samples < least else terms.too_close
+        if promise.abstain_cost is not None and not (scored.score >= -promise.abstain_cost).any():
+            remedy = f"no answer is expected to cost as little as abstaining, {promise.abstain_cost:g}"
+        reason = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(loss)}; {remedy}."
+        threshold = replace(threshold, reason=reason, needed=least if samples < least else None)
+        menu = offers_from(
+            lambda other: float((scored.score >= search_at(other)).mean()), above=loss, rises=promise.of != "recall"
+        )
+        threshold = explain_with_menu(threshold, menu, terms)
+    return threshold, replace(promise, tally=tally)
+
+
+def _recall_at(score: Doubles, delta: float, loss: float) -> float:
+    return recall_threshold(score, round(1 - loss, 12), delta)
 
 
 def recall_threshold(score: Doubles, share: float, delta: float) -> float:
@@ -103,19 +126,29 @@ def expected_risk_threshold(score: Doubles, correct: Bools, target: float) -> fl
     return float(curve.threshold[fits[-1]]) if len(fits) else math.inf
 
 
-def _cost_threshold(scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, delta: float) -> float:
+def _planned_costs(
+    scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise
+) -> tuple[CostSamples, CostSamples]:
+    """What answers cost, of the samples that plan the tests and of those that are tested."""
     if plan is None:
         raise ValueError(f"{len(scored.score)} samples are too few: some plan the tests of the cost, others are tested")
     costs = promise.cost_matrix
     planned, tested = (CostSamples(part.score, costs[part.labels, part.predicted]) for part in (plan, scored))
-    assert promise.target is not None
+    return planned, tested
+
+
+def _cost_at(planned: CostSamples, tested: CostSamples, promise: Promise, delta: float, loss: float) -> float:
     lowest = -math.inf if promise.abstain_cost is None else -promise.abstain_cost
-    return find_loosest_by_cost(planned, tested, promise.target, promise.highest, delta, lowest)
+    return find_loosest_by_cost(planned, tested, loss * promise.highest, promise.highest, delta, lowest)
 
 
-def _make_threshold(
-    value: float, promise: Promise, target: ThresholdTarget, accept: Bools, errors: int, reason: str, needed: int | None
-) -> Threshold:
+def _fewest_for_cost(loss: float, delta: float) -> int:
+    """About how many answers are needed if none of them costs anything."""
+    gain = math.log1p(FRACTIONS[-1] * MOST_STAKE * loss / (1 - loss))
+    return math.ceil(math.log(len(FRACTIONS) / delta) / gain)
+
+
+def _make_threshold(value: float, promise: Promise, target: ThresholdTarget, accept: Bools, errors: int) -> Threshold:
     """The threshold with counts; limits are at the confidence, and not what the promise is about."""
     samples, accepted, delta = len(accept), int(accept.sum()), 1 - target.confidence
     nothing = replace(
@@ -124,7 +157,7 @@ def _make_threshold(
         coverage=coverage_interval(accepted, samples, target.confidence),
     )
     if value == math.inf:
-        return replace(nothing, reason=reason, needed=needed)
+        return nothing
     return replace(
         nothing,
         value=value,
@@ -167,7 +200,7 @@ class CostThreshold:
         """What it promises, in a sentence."""
         target = number(self.target_cost)
         if self.abstains:
-            return f"Abstain always: {count(self.samples)} samples cannot show a mean cost of at most {target}."
+            return f"Abstains always: {count(self.samples)} samples cannot show a mean cost of at most {target}."
         return (
             f"Accepts {count(self.accepted)} of {count(self.samples)} samples, at a mean cost of {number(self.cost)}; "
             f"with {100 * self.confidence:g}% confidence at most {target} on new samples."

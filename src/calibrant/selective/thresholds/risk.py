@@ -58,6 +58,7 @@ Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
 LEVEL = 0.95  # of limits where no confidence is asked for
 OFFERS = 5  # in a menu
+ABSTAINS = "Abstains always: "
 
 #: Risks that a menu may name, of two digits each.
 RISKS = tuple(
@@ -66,10 +67,64 @@ RISKS = tuple(
 
 
 class Offer(NamedTuple):
-    """A target risk, and the share of samples that would be answered with it."""
+    """A target risk, and the share of samples that would be answered with it.
+
+    Of a promise about something else than a risk, the mean of its loss; `PromiseTerms` says what people call that.
+    """
 
     risk: float
     coverage: float
+
+
+@dataclass(frozen=True)
+class PromiseTerms:
+    """How people ask for a mean loss: a risk of 5%, a precision of 95%, a mean cost of 0.4.
+
+    Attributes:
+        noun: what is asked for.
+        is_least: whether at least so much is asked for, which is 1 minus the loss.
+        scale: what a loss of 1 is, where that is not a share.
+        samples: what the samples are called that a threshold is found on.
+        rates: what the losses are called that were seen there.
+        has_confidence: whether it holds with a confidence, and not on average over fits.
+
+    Example:
+        >>> (
+        ...     PromiseTerms().goal(0.05),
+        ...     PromiseTerms("precision", is_least=True).goal(0.2),
+        ...     PromiseTerms("mean cost", scale=50).goal(0.01),
+        ... )
+        ('a risk of at most 5%', 'a precision of at least 80%', 'a mean cost of at most 0.5')
+    """
+
+    noun: str = "risk"
+    is_least: bool = False
+    scale: float | None = None
+    samples: str = "samples"
+    rates: str = "error rates"
+    has_confidence: bool = True
+
+    @property
+    def too_close(self) -> str:
+        """Why more samples would not help."""
+        return f"the {self.rates} seen here are too close to it, or beyond it, for more samples to help"
+
+    def show(self, loss: float) -> str:
+        """What is asked for, as a number."""
+        if self.scale is not None:
+            return f"{self.scale * loss:.6g}"
+        return allowed(round(1 - loss, 12) if self.is_least else loss)
+
+    def goal(self, loss: float) -> str:
+        """What is asked for, in words."""
+        return f"{_with_article(self.noun)} of at {'least' if self.is_least else 'most'} {self.show(loss)}"
+
+
+RISK = PromiseTerms()
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +215,7 @@ def threshold_for_risk(
         >>> threshold.method, bool(threshold.risk.high <= 0.1), round(threshold.coverage.value, 2)
         ('fixed-sequence', True, 0.58)
         >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
-        Abstain always: ...
+        Abstains always: ...
     """
     target_risk = check_open_share("target_risk", target_risk)
     confidence = check_open_share("confidence", confidence)
@@ -180,7 +235,12 @@ def threshold_for_risk(
 
 
 def threshold_on(
-    curve: Curve, target_risk: float, confidence: float, method: Method, tests: FixedSequence | None = None
+    curve: Curve,
+    target_risk: float,
+    confidence: float,
+    method: Method,
+    tests: FixedSequence | None = None,
+    terms: PromiseTerms = RISK,
 ) -> Threshold:
     """`threshold_for_risk` of arguments that were checked, without a menu."""
     if method == "empirical":
@@ -189,7 +249,8 @@ def threshold_on(
         return _threshold_at(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
     name = "fixed-sequence" if method == "best" else method
     loosest = search(curve, name, target_risk, 1 - confidence, tests)
-    threshold = _threshold_at(curve, loosest.at, name if loosest.at else method, target_risk, confidence, loosest.level)
+    method = name if loosest.at else method
+    threshold = _threshold_at(curve, loosest.at, method, target_risk, confidence, loosest.level, terms)
     return threshold if loosest.value is None else replace(threshold, value=loosest.value)
 
 
@@ -270,7 +331,13 @@ def thresholds_by_group(
 
 
 def _threshold_at(
-    curve: Curve, at: int, method: str, target_risk: float | None, confidence: float | None, delta: float
+    curve: Curve,
+    at: int,
+    method: str,
+    target_risk: float | None,
+    confidence: float | None,
+    delta: float,
+    terms: PromiseTerms = RISK,
 ) -> Threshold:
     """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
     n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
@@ -280,18 +347,20 @@ def _threshold_at(
     reason, needed = f"Accepts {count(accepted)} of {count(n)} samples, {count(errors)} of them wrong.", None
     if not accepted:
         assert target_risk is not None
-        reason, needed = _explain_abstention(curve, method, target_risk, delta)
+        reason, needed = _explain_abstention(curve, method, target_risk, delta, terms)
     value = float(curve.threshold[at])
     return Threshold(value, method, target_risk, confidence, n, accepted, errors, coverage, risk, needed, reason)
 
 
-def _explain_abstention(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
+def _explain_abstention(
+    curve: Curve, method: str, target_risk: float, delta: float, terms: PromiseTerms = RISK
+) -> tuple[str, int | None]:
     """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
     accepted, errors = curve.accepted[1:], curve.errors[1:]
     if method == "empirical":
         lowest = float((errors / accepted).min())
         target = allowed(target_risk)
-        return f"Abstain always: the error rate is {percent(lowest)} at least, above the target of {target}.", None
+        return f"{ABSTAINS}the error rate is {percent(lowest)} at least, above the target of {target}.", None
     least = fewest(target_risk, delta)
     # Rates that lie above the true ones four times in five: a short lucky run at the top does not promise much.
     rate = betaincinv(errors + 1, np.maximum(accepted - errors, 0.5), 0.8)
@@ -303,27 +372,27 @@ def _explain_abstention(curve: Curve, method: str, target_risk: float, delta: fl
         needed = max(enough, curve.samples + 1)  # no fewer than were here: these did not do
     elif curve.samples < 2 * least:  # too few to tell
         needed = max(least, curve.samples + 1)
-    return _abstention_text(curve.samples, target_risk, least, needed), needed
+    return _abstention_text(curve.samples, target_risk, least, needed, terms), needed
 
 
-def _abstention_text(samples: int, target_risk: float, least: int, needed: int | None) -> str:
-    have = "1 sample" if samples == 1 else f"{count(samples)} samples"
-    head = f"Abstain always: {have} cannot show a risk of at most {allowed(target_risk)}"
+def _abstention_text(samples: int, target_risk: float, least: int, needed: int | None, terms: PromiseTerms) -> str:
+    unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
+    head = f"{ABSTAINS}{count(samples)} {unit} cannot show {terms.goal(target_risk)}"
     if needed is None:
-        return f"{head}; the error rates seen here stay too close to it, or above, for more samples to help."
+        return f"{head}; {terms.too_close}."
     if samples < least:
         head += f"; even without an error {count(least)} accepted samples are needed"
     return f"{head}; at the error rates seen here about {count(needed)} or more would do."
 
 
-def include_choice_samples(threshold: Threshold, share: float) -> Threshold:
+def include_choice_samples(threshold: Threshold, share: float, terms: PromiseTerms = RISK) -> Threshold:
     """The threshold with the samples needed in all, where a ``share`` of them is not for the threshold."""
     if threshold.needed is None or share == 0:
         return threshold
     # A split by chance may leave fewer than its share for the threshold; the samples that were here did not do.
     needed = math.ceil(max(threshold.needed, threshold.samples + 1 + 3 * math.sqrt(threshold.samples)) / (1 - share))
     risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
-    reason = _abstention_text(threshold.samples, risk, fewest(risk, delta), needed)
+    reason = _abstention_text(threshold.samples, risk, fewest(risk, delta), needed, terms)
     return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
 
 
@@ -332,11 +401,12 @@ def abstaining_threshold(method: str, target_risk: float | None, confidence: flo
     return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")
 
 
-def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tuple[Offer, ...]:
+def offers_from(coverage_at: Callable[[float], float], above: float = 0.0, *, rises: bool = True) -> tuple[Offer, ...]:
     """Risks from the lowest that can be promised up to one that answers as much as any, with the coverage of each.
 
     At most `OFFERS` risks that lie ``above`` one, in order; none where nothing can be promised. The share that would be
-    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests.
+    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests; where it does not, as of a
+    recall, the risks go on to the highest.
 
     Example:
         >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
@@ -349,13 +419,13 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     indices = range(len(risks))
     lowest = bisect_left(indices, True, key=lambda at: reach(at) > 0)
     most = reach(len(risks) - 1) * (1 - 1e-12)
-    highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most)
+    highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most) if rises else len(risks) - 1
     spaced = np.geomspace(risks[lowest], risks[highest], OFFERS)  # finer where it is strict
     nearest = sorted({lowest, highest, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
     return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
-def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> Threshold:
+def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold], terms: PromiseTerms = RISK) -> Threshold:
     """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
@@ -364,24 +434,34 @@ def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold]) -> T
 
     if not threshold.abstains:
         return replace(threshold, menu=offers_from(coverage_at))
-    menu = offers_from(coverage_at, above=threshold.target_risk or 0.0)
-    words = menu_words(menu, "samples", threshold.confidence)
+    return explain_with_menu(threshold, offers_from(coverage_at, above=threshold.target_risk or 0.0), terms)
+
+
+def explain_with_menu(
+    threshold: Threshold, menu: tuple[Offer, ...], terms: PromiseTerms = RISK, unit: str = "samples"
+) -> Threshold:
+    """A threshold that accepts nothing, with a menu that its reason lists."""
+    words = menu_words(menu, unit, threshold.confidence, terms)
     return replace(threshold, menu=menu, reason=f"{threshold.reason} {words}")
 
 
-def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> str:
+def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms: PromiseTerms = RISK) -> str:
     """A menu in sentences, with what it is worth and what to do."""
+    noun = terms.noun
     if not menu:
-        highest = f"no risk up to {round_percent(RISKS[-1])}"
-        return f"On those {unit} {highest} can be promised." if confidence else f"{highest.capitalize()} was met."
+        bound = f"of {terms.show(RISKS[-1])} or more" if terms.is_least else f"up to {terms.show(RISKS[-1])}"
+        none = f"no {noun} {bound}"
+        return f"On those {unit} {none} can be promised." if confidence else f"{none.capitalize()} was met."
     shares = ["all" if offer.coverage >= 1 else percent(offer.coverage) for offer in menu]
-    offers = [f"{round_percent(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
+    offers = [f"{terms.show(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
     verb = "that could be promised" if confidence else "that is met"
-    words = f"The lowest risk {verb} on those {unit} is about {round_percent(menu[0].risk)}, which answers {shares[0]}"
+    best = "highest" if terms.is_least else "lowest"
+    words = f"The {best} {noun} {verb} on those {unit} is about {terms.show(menu[0].risk)}, which answers {shares[0]}"
     words += f"; {', '.join(offers[1:])}" if len(menu) > 1 else ""
     if confidence is None:
         return f"{words}. These are estimates."
+    less = f"holds with less than {round_percent(confidence)} confidence" if terms.has_confidence else "need not hold"
     return (
-        f"{words}. These are estimates: a risk chosen after seeing them holds with less than "
-        f"{round_percent(confidence)} confidence, so fit again on fresh {unit} with the risk you choose."
+        f"{words}. These are estimates: {_with_article(noun)} chosen after seeing them {less}, so fit again on fresh "
+        f"{unit} with the {noun} you choose."
     )

@@ -17,6 +17,7 @@ policy of its own: each part is tested in a fixed sequence, as all answers would
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,11 @@ from calibrant.metrics import Doubles
 from calibrant.selective.bounds import check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.risk import (
+    ABSTAINS,
+    RISK,
     ClassThreshold,
     Method,
+    PromiseTerms,
     Threshold,
     abstaining_threshold,
     add_menu,
@@ -41,6 +45,7 @@ from calibrant.selective.thresholds.risk import (
 )
 from calibrant.selective.thresholds.search import FixedSequence, critical_ranks, curve_of, plan_tests
 
+MOST_MENUS = 20  # of groups or classes that are never answered
 PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other samples
 FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
 FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
@@ -193,13 +198,14 @@ def threshold_over_samples(
         searches[name] = plan_search(scored.of_part(name), group_plan, group_confidence, target.method)
     groups = {name: include_choice_samples(search(target.risk), share) for name, search in searches.items()}
     combined = _combine(groups, target, "group")
-    if combined.accepted:
-        return combined, groups
 
     def search_all(risk: float) -> Threshold:
         return _combine({name: search(risk) for name, search in searches.items()}, target, "group")
 
-    return replace(add_menu(replace(combined, value=math.inf), search_all), value=math.nan), groups
+    if not combined.accepted:
+        return _abstain_everywhere(combined, groups, RISK, search_all), groups
+    offers = _offer_to_silent(list(groups.values()), list(searches.values()), [RISK] * len(groups))
+    return combined, dict(zip(groups, offers, strict=True))
 
 
 def _distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
@@ -238,6 +244,44 @@ def _combine(
     )
 
 
+def _abstain_everywhere(
+    combined: Threshold,
+    parts: Mapping[str, Threshold],
+    terms: PromiseTerms,
+    search_all: Callable[[float], Threshold] | None,
+) -> Threshold:
+    """The thresholds of groups or classes that all abstain, put together: why, and what else could be promised.
+
+    ``search_all`` puts together the thresholds at another risk of all of them; None where each has a risk of its own.
+    """
+    first, *others = parts.values()
+    reason, needs = first.reason, {name: part.needed for name, part in parts.items() if part.needed is not None}
+    if others and search_all is None:
+        reasons = [part.reason.removeprefix(ABSTAINS) for part in parts.values()]
+        reason = ABSTAINS + " ".join(f"{text[0].upper()}{text[1:]}" for text in reasons)
+    elif others:
+        nearest = min(needs, key=lambda name: needs[name], default="")
+        remedy = f"about {needs[nearest]:,} or more samples would do for {nearest}" if needs else terms.too_close
+        goal = f"{terms.goal(first.target_risk or 0.0)} cannot be shown for any of {listing(list(parts), 5)}"
+        reason = f"{ABSTAINS}{goal}; {remedy}."
+    explained = replace(combined, value=math.inf, target_risk=first.target_risk, reason=reason)
+    if search_all is not None and any(part.samples for part in parts.values()):
+        explained = add_menu(explained, search_all, terms)
+    needed = min(needs.values(), default=None)
+    return replace(combined, reason=explained.reason, menu=explained.menu, needed=needed)
+
+
+def _offer_to_silent(
+    parts: Sequence[Threshold], searches: Sequence[Callable[[float], Threshold]], terms: Sequence[PromiseTerms]
+) -> list[Threshold]:
+    """Groups or classes, of which those that are never answered say what could be promised of them."""
+    silent = [number for number, part in enumerate(parts) if part.abstains and part.samples][:MOST_MENUS]
+    return [
+        add_menu(part, searches[number], terms[number]) if number in silent else part
+        for number, part in enumerate(parts)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class _Part:
     """The samples of a class and group, what is promised of them, and those that plan its tests, if there are any."""
@@ -247,6 +291,8 @@ class _Part:
     scored: ScoredSamples
     plan: ScoredSamples | None
     risk: float
+    name: str
+    terms: PromiseTerms
 
     @property
     def samples(self) -> int:
@@ -261,13 +307,15 @@ class _Part:
     def search(self, tests: FixedSequence) -> Callable[[float], Threshold]:
         """The loosest threshold that these tests show, at any level."""
         curve = curve_of(self.scored.score, self.scored.correct)
-        return lambda level: threshold_on(curve, self.risk, 1 - level, "best", tests)
+        return lambda level: threshold_on(curve, self.risk, 1 - level, "best", tests, self.terms)
 
     def abstaining_threshold(self, level: float) -> Threshold:
         """The threshold where no test could pass at the level."""
         if not self.samples:
             nothing = abstaining_threshold("best", self.risk, 1 - level)
-            return replace(nothing, reason="Abstain always: no sample is predicted to be of the class.")
+            reason = f"{ABSTAINS}there are no {self.terms.samples} to show {self.terms.goal(self.risk)} on"
+            hint = "a promise of recall gives that answer even where another class is likelier"
+            return replace(nothing, reason=f"{reason}; {hint}.")
         return self.search(FixedSequence(ranks=np.empty(0, np.int64)))(level)
 
 
@@ -286,17 +334,50 @@ def thresholds_by_class(
     """
     if target.method not in PLANNED:
         raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
-    parts = _split_parts(scored, plan, promise, target, group)
+    parts = _split_parts(scored, plan, promise, target, group, class_names)
     delta = 1 - target.confidence
+
+    def combine(thresholds: Sequence[Threshold]) -> Threshold:
+        names = [part.name for part in parts]
+        return _combine(dict(zip(names, thresholds, strict=True)), target, "class", len(scored.score))
+
+    thresholds = [
+        include_choice_samples(threshold, share, part.terms)
+        for part, threshold in zip(parts, _search_parts(parts, delta), strict=True)
+    ]
+    combined, has_one_risk = combine(thresholds), len({part.risk for part in parts}) == 1
+    if not combined.accepted:
+
+        def search_all(risk: float) -> Threshold:
+            return combine(_search_parts([replace(part, risk=risk) for part in parts], delta))
+
+        by_name = dict(zip([part.name for part in parts], thresholds, strict=True))
+        terms = promise.terms(class_names)
+        combined = _abstain_everywhere(combined, by_name, terms, search_all if has_one_risk else None)
+    if combined.accepted or not has_one_risk:
+        searches = [
+            functools.partial(_search_part, part, 1 - (threshold.confidence or 0.0))
+            for part, threshold in zip(parts, thresholds, strict=True)
+        ]
+        thresholds = _offer_to_silent(thresholds, searches, [part.terms for part in parts])
+    return combined, tuple(
+        ClassThreshold(part.label, part.group, threshold) for part, threshold in zip(parts, thresholds, strict=True)
+    )
+
+
+def _search_parts(parts: Sequence[_Part], delta: float) -> list[Threshold]:
+    """The thresholds of parts that share delta."""
     tested = find_testable_parts([(part.samples, part.risk) for part in parts], delta)
     level = delta / max(1, len(tested))
     thresholds = recycle({number: parts[number].search(parts[number].tests(level)) for number in tested}, delta)
-    classes = []
-    for number, part in enumerate(parts):
-        threshold = thresholds.get(number) or part.abstaining_threshold(level)
-        classes.append(ClassThreshold(part.label, part.group, include_choice_samples(threshold, share)))
-    names = {part.name(class_names): part.threshold for part in classes}
-    return _combine(names, target, "class", len(scored.score)), tuple(classes)
+    return [thresholds.get(number) or part.abstaining_threshold(level) for number, part in enumerate(parts)]
+
+
+def _search_part(part: _Part, level: float, risk: float) -> Threshold:
+    """The threshold of a part at another risk, by itself."""
+    part = replace(part, risk=risk)
+    is_testable = part.samples >= fewest(risk, level)
+    return part.search(part.tests(level))(level) if is_testable else part.abstaining_threshold(level)
 
 
 def find_testable_parts(parts: list[tuple[int, float]], delta: float) -> list[int]:
@@ -334,7 +415,12 @@ def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) 
 
 
 def _split_parts(
-    scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, target: ThresholdTarget, group: str | None
+    scored: ScoredSamples,
+    plan: ScoredSamples | None,
+    promise: Promise,
+    target: ThresholdTarget,
+    group: str | None,
+    class_names: Sequence[str] | None,
 ) -> list[_Part]:
     """The classes that are promised, or all that are predicted, in every group."""
     labels = [label for label, _ in promise.shares] or np.unique(scored.predicted).tolist()
@@ -344,7 +430,10 @@ def _split_parts(
             risk = promise.risk_of(label) if promise.shares else target.risk
             assert risk is not None
             part_plan = None if plan is None else plan.plan_of_part(name, label)
-            part = _Part(label, name, scored.of_part(name, label), part_plan, risk)
+            unknown = ClassThreshold(label, name, abstaining_threshold("best", risk, None))
+            terms = promise.terms(class_names, unknown)
+            own = scored.of_part(name, label)
+            part = _Part(label, name, own, part_plan, risk, unknown.name(class_names), terms)
             if promise.shares or part.samples:
                 parts.append(part)
     return parts
