@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from calibrant.experiments.engines import Engine, Local, engine_of
     from calibrant.experiments.pixel_maps import image_maps, named_runs, split_name
     from calibrant.experiments.results import Results
-    from calibrant.experiments.spaces import losses_to_compare, methods, space
+    from calibrant.experiments.spaces import losses_to_compare, methods, short_title, space
     from calibrant.experiments.study import MOST_SEEDS, Contender, Study, contenders_of
     from calibrant.experiments.tables.labels import check_reference
     from calibrant.experiments.tables.verdict import judge_methods

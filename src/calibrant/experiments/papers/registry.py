@@ -18,7 +18,7 @@ from calibrant._validation import listing
 from calibrant.experiments import tables
 from calibrant.experiments.papers.catalogue import MAKERS, PAGE, PaperItem, find_item
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
-from calibrant.experiments.spaces import methods, title_of
+from calibrant.experiments.spaces import methods, short_title, title_of
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best, parse_column
 from calibrant.experiments.tables.formats import write_table
 from calibrant.experiments.tables.summaries import recipe_table
@@ -105,7 +105,7 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         notes=output.notes,
         files=[file.name for file in files],
         command=command,
-        methods={method: title_of(method) for method in methods()},
+        methods={short_title(method): title_of(method) for method in methods()},
     )
     return [*files, folder / PAGE]
 
