@@ -122,7 +122,7 @@ def _data_of(item: Any) -> str:
     """The names of the data sets that an item's recipes need."""
     from calibrant.experiments import papers
 
-    return ", ".join(dict.fromkeys(papers.data_of(recipe).name for recipe in item.recipes))
+    return ", ".join(dict.fromkeys(data.name for name in item.recipes if (data := papers.data_of(name)) is not None))
 
 
 def _readiness(item: Any, folder: str | None, named: dict[str, str]) -> str:
@@ -139,7 +139,7 @@ def _readiness(item: Any, folder: str | None, named: dict[str, str]) -> str:
         data = papers.data_of(recipe)
         try:
             place = papers.find_data(recipe, folder, named)
-            if place is not None and recognise(place, data.layout):
+            if place is not None and data is not None and recognise(place, data.layout):
                 return f"{data.name} is here"
         except ValueError:
             continue

@@ -53,4 +53,4 @@ __all__ = [
     "papers", "space", "tables", "write",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.experiments.": ("train", "torch")})

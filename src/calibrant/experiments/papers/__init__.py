@@ -17,4 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "PaperItem", "RunSet", "Workbench", "find_item", "items", "write_item"]
 
-__getattr__, __dir__ = lazy_names(__name__)
+_NEEDED = ("train", "torch")
+__getattr__, __dir__ = lazy_names(
+    __name__, extras={f"calibrant.experiments.papers.{name}": _NEEDED for name in ("registry", "workbench")}
+)

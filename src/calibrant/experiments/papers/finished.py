@@ -93,7 +93,7 @@ def read_runs(path: Path) -> list[FinishedRun]:
 
 def _read_run(folder: RunFolder, purposes: tuple[ResultRow, ...] = ()) -> FinishedRun:
     facts = folder.model_facts()
-    samples: Mapping[str, int] = dict(facts.samples)
+    samples = {str(name): number for name, number in facts.samples.items()}
     if not samples:
         samples = {"test": len(np.unique(flat(Predictions.open(folder / "test.npz")).sample))}
     return FinishedRun(folder, folder.recipe(), tuple(facts.classes), samples, purposes)

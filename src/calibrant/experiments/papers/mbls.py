@@ -110,7 +110,7 @@ def _curve(runs: RunSet, kind: str, metric: str, name: str) -> tuple[Any, Any, A
 @item("mbls.fig2")
 def reliability(bench: Workbench) -> Output:
     """CE, LS, FL, FLSD and MbLS, with all seeds pooled; below, the part where they differ."""
-    methods = ("ce", "ls", "focal", "flsd", "mbls")
+    methods: tuple[str, ...] = ("ce", "ls", "focal", "flsd", "mbls")
     runs = bench.run(_TINY, methods)
     methods = tuple(method for method in methods if method in runs.folders)
     figure = new_figure((2.1 * len(methods), 4.4))

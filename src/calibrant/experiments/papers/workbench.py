@@ -198,7 +198,8 @@ class Workbench:
         if item is None or self.small:
             return self
         if self.runs:
-            names = [load(name).detection.pretraining if load(name).detection else name for name in item.recipes]
+            plans = {name: load(name) for name in item.recipes}
+            names = [name if plan.detection is None else plan.detection.pretraining for name, plan in plans.items()]
             check_fitting(self.finished, {name: (load(name), data_of(name)) for name in names}, item.place)
         if self.data is not None or self.named_data:
             for name in item.recipes:

@@ -151,24 +151,24 @@ def _repaired_headline(
     measure: _Measure, repaired: _Repaired, names: Sequence[str], reference: str, of_base: Sequence[int]
 ) -> tuple[str, list[int]]:
     """The ECE of the methods against the repaired reference; and the best row that is better beyond chance, if any."""
-    repaired_value = f"{number_text(repaired.cell.mean, measure.column)}%"
-    alone = f" ({reference} alone: {measure.quantity(of_base[0])})" if of_base else ""
+    scaled = f"{reference} with temperature scaling"
+    value = f"{number_text(repaired.cell.mean, measure.column)}%"
+    alone = measure.quantity(of_base[0]) if of_base else ""
     better = [k for k in measure.cells if k not in of_base and repaired.marks.get(k) == "better"]
     better.sort(key=lambda k: measure.cells[k].mean)
     if better:
         sentence = (
-            f"{names[better[0]]} has a lower ECE than {reference} with temperature scaling: "
-            f"{measure.quantity(better[0])} against {repaired_value}, which is beyond chance{alone}"
+            f"{names[better[0]]} has a lower ECE than {scaled}: {measure.quantity(better[0])} against {value}, which "
+            "is beyond chance"
         )
+        sentence += f" ({reference} alone: {alone})" if alone else ""
         others = listing([names[k] for k in better[1:]], _LISTED) if better[1:] else ""
         return sentence + (f"; also better beyond chance: {others}." if others else "."), better[:1]
+    sentence = f"{scaled} has an ECE of {value}, which no method beats beyond chance"
     lowest = _lowest(measure, of_base)
-    others = f", {names[lowest[0]]} {measure.quantity(lowest[0])}" if lowest else ""
-    return (
-        f"No method has a lower ECE than {reference} with temperature scaling beyond chance, which takes no other "
-        f"training: {reference} with temperature scaling has {repaired_value}{others}{alone}.",
-        [],
-    )
+    if lowest:
+        sentence += f": the lowest of the others is {names[lowest[0]]} with {measure.quantity(lowest[0])}"
+    return f"{sentence}; {reference} alone has {alone}." if alone else f"{sentence}.", []
 
 
 def _ranking_words(
@@ -190,7 +190,7 @@ def _ranking_words(
     if theirs == measure.quantity(row):
         return f" {names[row]} ranks errors as {reference} does: AURC {theirs}."
     word = "better" if measure.cells[row].mean < float(theirs) else "worse"
-    chance = "beyond chance" if measure.marks.get(row) == word else "which may be chance"
+    chance = "which is beyond chance" if measure.marks.get(row) == word else "which may be chance"
     return f" {names[row]} ranks errors {word}: AURC {measure.quantity(row)} against {theirs} of {reference}, {chance}."
 
 
