@@ -4,7 +4,11 @@ import json
 import pytest
 
 from calibrant.cli import main
+from tests.experiments.papers.test_data_sets import write_idx
+from tests.helpers.paper_runs import fake_run, planned
 from tests.helpers.scene_runs import train_scenes
+
+SIZES = {"train": 528_000, "test": 50_000}
 
 
 def run(*words):
@@ -60,28 +64,47 @@ def test_finished_runs_are_taken_instead_of_training(tmp_path, capsys):
     assert "neither the folder of a finished run nor that of a comparison" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    adaptive = {"targets": {"name": "adaptive"}}
-    return {"Hard": train_scenes(folder / "hard"), "A. L.S.": train_scenes(folder / "als", **adaptive)}
-
-
-def test_a_table_of_finished_runs_has_their_numbers(runs, tmp_path, capsys):
-    assert run("paper", "als.table1", "--runs", *runs.values(), "-o", tmp_path, "--json") == 0
+def test_a_table_of_finished_runs_has_their_numbers(tmp_path, capsys):
+    runs = {
+        label: fake_run(
+            tmp_path / method, planned("als_imagenet", method), 1000, SIZES, sets=["context"], accuracy=share
+        )
+        for label, method, share in (("Hard", "hard", 0.7), ("A. L.S.", "als, beta=1", 0.4))
+    }
+    assert run("paper", "als.table1", "--runs", *runs.values(), "-o", tmp_path / "out", "--json") == 0
     files = json.loads(capsys.readouterr().out)["files"]
     (table,) = [file for file in files if file.endswith("table1.csv")]
     with open(table, encoding="utf-8") as file:
         rows = list(csv.reader(file))
     accuracy = next(k for k, head in enumerate(rows[0]) if head.startswith("Accuracy"))
     for name, folder in runs.items():
-        (row,) = [row for row in rows if row[0].startswith(name)]
+        row = next(row for row in rows if row[0].startswith(name) and row[accuracy])
         context = json.loads((folder / "result.json").read_text())["sets"]["context"]
         assert float(row[accuracy]) == pytest.approx(context["accuracy"], abs=1e-4)
 
 
-def test_a_figure_of_finished_runs(runs, tmp_path, capsys):
-    assert run("paper", "als.fig7", "--runs", *runs.values(), "-o", tmp_path) == 0
-    out = capsys.readouterr().out
-    assert "How much of the maps lies inside the boxes" in out
-    assert (tmp_path / "als.fig7" / "fig7.pdf").read_bytes().startswith(b"%PDF")
+@pytest.mark.parametrize("name", ["als.table1", "als.fig7", "acls.table3", "sc.fig1", "lr.table1"])
+def test_runs_on_drawn_scenes_are_refused_for_the_papers_data(name, scenes, tmp_path, capsys):
+    assert run("paper", name, "--runs", scenes, "-o", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(scenes) in said
+    assert "small_cnn" in said
+    assert "on scenes" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return train_scenes(tmp_path_factory.mktemp("runs") / "ce")
+
+
+def test_data_are_checked_before_anything_is_trained(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("calibrant.experiments.engines.train", pytest.fail)
+    write_idx(tmp_path / "MNIST" / "raw", "mnist")
+    assert run("paper", "lr.table1", "--data", tmp_path, "-o", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "70,000 samples" in said  # of MNIST, and there are 24
+    assert "24 samples" in said
+    assert run("paper", "lr.table1", "--data", f"mnist={tmp_path}", "-o", tmp_path / "out") == 2
+    assert not (tmp_path / "out").exists()

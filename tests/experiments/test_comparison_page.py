@@ -9,6 +9,7 @@ import pytest
 
 from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
 from calibrant.experiments.comparison_page import document
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables import average_ranks, notes, summary, text
 from calibrant.experiments.tables.verdict import judge_methods
 from calibrant.report.text import DASH, escape
@@ -24,9 +25,9 @@ def test_tables_of_what_lies_on_disk_are_those_of_the_sweep(tmp_path):
 
 def test_methods_without_numbers_have_a_row_of_dashes():
     table = summary(SMALL, ["ece"], ranks=True, missing=[("mbls", ""), ("lr", "nll")])
-    assert text(table)[-2:] == [["mbls", "", DASH, DASH], ["lr", "nll", DASH, DASH]]
+    assert text(table)[-2:] == [["MbLS", "", DASH, DASH], ["LR", "nll", DASH, DASH]]
     assert [line.cells[0].runs for line in table.rows[-2:]] == [0, 0]
-    assert "No runs of mbls and lr tuned for nll have numbers." in table.note
+    assert "No runs of MbLS and LR tuned for nll have numbers." in table.note
     without = summary(SMALL, ["ece"], ranks=True)
     assert table.rows[:3] == without.rows
     assert tables.csv(table).splitlines()[-1] == "lr,nll,,,0,,0"
@@ -53,7 +54,7 @@ def test_notes_for_the_terminal_say_what_its_marks_mean():
         "Mean ± standard deviation over 3 seeds, or over n where a cell says so.",
         "¹ best and ² second of a column.",
     ]
-    assert found[2].startswith("• better and ∘ worse than ce (paired t-test over the seeds, p < 0.05")
+    assert found[2].startswith("• better and ∘ worse than CE (paired t-test over the seeds, p < 0.05")
     assert found[3].startswith("Mean rank: ")
     assert notes(summary(Results(), ["ece"])) == []
 
@@ -133,9 +134,9 @@ def test_what_is_written(tmp_path):
     assert [(line.method, line.tuned_for) for line in found["methods"].rows] == [
         ("ce", ""), ("ls", "ece and accuracy"), ("mbls", "ece"), ("mbls", "accuracy"), ("focal", ""),
     ]  # fmt: skip
-    assert all("No runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
+    assert all("No runs of FL have numbers." in table.note for name, table in found.items() if name != "paired")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "Differences from ce" in page
+    assert "Differences from CE" in page
     verdict = judge_methods(comparison.results, "ce")
     plain = re.sub("</?abbr[^>]*>", "", page)
     words = escape(verdict.text).replace("tuned for ece", "tuned for ECE")  # as every name of a metric on a page
@@ -153,7 +154,9 @@ def test_any_reference_leaves_tables_and_a_page(tmp_path, reference):
     found = write(made(tmp_path), reference=reference)
     silent = reference in ("focal", "nobody")
     assert ("paired" in found) == (not silent and reference is not None)
-    assert (f"Nothing is tested against {reference}: it has no numbers here." in found["methods"].note) == silent
+    assert (
+        f"Nothing is tested against {short_title(str(reference))}: it has no numbers here." in found["methods"].note
+    ) == silent
     assert (tmp_path / "index.html").exists()
 
 
@@ -161,7 +164,7 @@ def test_the_page_has_every_run_once_and_the_tables_numbers(tmp_path):
     comparison = made(tmp_path)
     found = write(comparison)
     page = document(comparison, found)
-    names = ["ce", "ls, tuned for ece and accuracy", "mbls, tuned for ece", "mbls, tuned for accuracy"]
+    names = ["CE", "LS, tuned for ece and accuracy", "MbLS, tuned for ece", "MbLS, tuned for accuracy"]
     for key in ("reliability", "curves", "scatter"):
         assert [part["name"] for part in page[key]] == names
     ece = [column.metric for column in found["methods"].columns].index("ece")
@@ -169,7 +172,7 @@ def test_the_page_has_every_run_once_and_the_tables_numbers(tmp_path):
         assert part["ece"] == line.cells[ece].mean
         assert sum(part["bins"]["count"]) == 3 * 40
     assert [(part["name"], part["parameter"], part["metric"]) for part in page["ablation"]] == [
-        ("ls", "alpha", "val_ece"), ("mbls", "margin", "val_ece"), ("mbls", "strength", "val_ece"),
+        ("LS", "alpha", "val_ece"), ("MbLS", "margin", "val_ece"), ("MbLS", "strength", "val_ece"),
     ]  # fmt: skip
     searched = comparison.results.where(stage="search", method="mbls", set="val", metric="ece")
     best = min(searched, key=lambda r: r.value)

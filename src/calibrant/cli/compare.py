@@ -87,7 +87,7 @@ def compare_command(
 
     Finished runs are never repeated; a run that fails is recorded and does not stop the others.
     """
-    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, write
+    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, short_title, write
     from calibrant.training import load
 
     plan = load(recipe, settings or ())
@@ -113,11 +113,11 @@ def compare_command(
         )  # fmt: skip
     tables_by_name = write(comparison, reference=against, expected=expected, commands=[command_line()])
     for failure in comparison.failures:
-        remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
+        remark(f"{short_title(failure.method)}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, twin in comparison.twins:
         remark(
-            f"{method} matches {twin} exactly: its regulariser was never active; calibrant lens --predictions shows "
-            "which settings would make it so",
+            f"{short_title(method)} matches {short_title(twin)} exactly: its regulariser was never active; "
+            "calibrant lens --predictions shows which settings would make it so",
             quiet,
         )
     if not tables_by_name:

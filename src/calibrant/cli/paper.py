@@ -17,7 +17,7 @@ from calibrant.cli.console import (
     say,
     show_progress,
 )
-from calibrant.cli.options import Data, Json, Quiet, command_line, parse_seeds
+from calibrant.cli.options import Json, Quiet, command_line, parse_seeds
 
 LIST = "list"
 
@@ -28,7 +28,14 @@ def paper_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder; every item has its own in it, and all share their runs.")
     ] = Path("papers"),
-    data: Data = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="[NAME=]DIR",
+            help="Folder of the data; with NAME=, of one data set: fashion-mnist=DIR (repeat for more).",
+        ),
+    ] = None,
     small: Annotated[
         bool, typer.Option("--small", help="The same methods on drawn scenes, in minutes on two cores.")
     ] = False,
@@ -44,11 +51,12 @@ def paper_command(
     Writes the table (md, tex, csv, html) or the figure (svg, pdf, png), the printed numbers beside ours, and a page.
     Finished runs are not repeated.
     """
-    if name.lower() == LIST:
-        _list(output, data, as_json)
-        return
     from calibrant.experiments import papers
 
+    if name.lower() == LIST:
+        every = [recipe for item in papers.items().values() for recipe in item.recipes]
+        _list(output, *papers.parse_folders(data or (), every), as_json)
+        return
     item = papers.find_item(name)
     if more_runs and not runs:
         raise ValueError(f"got {str(more_runs[0])!r} after the name; finished runs are given with --runs")
@@ -57,9 +65,10 @@ def paper_command(
             f"{item.place} is made from runs on {_data_of(item)}: give their folder with --data, finished runs with "
             "--runs, or --small for drawn scenes"
         )
+    folder, named = papers.parse_folders(data or (), item.recipes)
     existing = [*(runs or ()), *(more_runs or ())]
     with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
-        bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
+        bench = papers.Workbench(output, small, folder, named, existing, parse_seeds(seeds), progress=progress)
         result = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
     lead = f"Made from {source}." if item.recipes else "Computed from the formulas; nothing was trained."
@@ -73,15 +82,15 @@ def paper_command(
     remark(f"open {files[-1]}", quiet)
 
 
-def _list(output: Path, data: str | None, as_json: bool) -> None:
+def _list(output: Path, folder: str | None, named: dict[str, str], as_json: bool) -> None:
     from calibrant.experiments import papers
 
     rows = [
         {
             "name": item.name,
             "shows": item.title,
-            "data": _data_of(item) if item.recipes else "none",
-            "here": "made" if (output / item.name / papers.PAGE).exists() else _readiness(item, data),
+            "data": _data_of(item) or "none",
+            "here": "made" if (output / item.name / papers.PAGE).exists() else _readiness(item, folder, named),
             "minutes": item.minutes,
             "runs": _runs_of(item),
         }
@@ -110,23 +119,28 @@ def _first(data: str) -> str:
 
 
 def _data_of(item: Any) -> str:
-    """The data sets that an item's recipes need."""
-    from calibrant.training import load
+    """The names of the data sets that an item's recipes need."""
+    from calibrant.experiments import papers
 
-    return ", ".join(dict.fromkeys(load(recipe).data.layout for recipe in item.recipes))
+    return ", ".join(dict.fromkeys(data.name for name in item.recipes if (data := papers.data_of(name)) is not None))
 
 
-def _readiness(item: Any, data: str | None) -> str:
-    """Whether the data of an item are in the given folder; else --small."""
-    from calibrant.data import recognise
-    from calibrant.training import load
+def _readiness(item: Any, folder: str | None, named: dict[str, str]) -> str:
+    """Whether the data of an item are in the given folders; else --small."""
+    from calibrant.experiments import papers
 
     if not item.recipes:
         return "ready"
-    for layout in dict.fromkeys(load(recipe).data.layout for recipe in item.recipes):
+    if folder is None and not named:
+        return "--small"
+    from calibrant.data import recognise  # here, because it imports PyTorch
+
+    for recipe in dict.fromkeys(item.recipes):
+        data = papers.data_of(recipe)
         try:
-            if data is not None and recognise(data, layout):
-                return f"{layout} is here"
+            place = papers.find_data(recipe, folder, named)
+            if place is not None and data is not None and recognise(place, data.layout):
+                return f"{data.name} is here"
         except ValueError:
             continue
     return "--small"
@@ -134,8 +148,8 @@ def _readiness(item: Any, data: str | None) -> str:
 
 def _runs_of(item: Any) -> str:
     """How much the papers' own experiment is: methods and epochs."""
-    from calibrant.training import load
+    from calibrant.recipes import plain_recipe
 
-    plans = [load(recipe) for recipe in item.recipes]
-    counts = [f"{max(1, len(plan.methods))} x {plan.training.epochs or 1:g} epochs" for plan in plans]
+    plans = [plain_recipe(recipe) for recipe in item.recipes]
+    counts = [f"{max(1, len(p.get('methods', ())))} x {p['training'].get('epochs') or 1:g} epochs" for p in plans]
     return "; ".join(dict.fromkeys(counts)) or "seconds"

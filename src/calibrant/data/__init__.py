@@ -10,6 +10,7 @@ from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Pipeline
 from calibrant.data.readers.calibrant_folder import check_folder, check_images, check_writable, write_dataset
+from calibrant.data.readers.mnist import FASHION, find_mnist, name_of_files
 from calibrant.data.rendering import boxes_in_view, image_to_view, objectness_of, sample_generator, view_to_image
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample

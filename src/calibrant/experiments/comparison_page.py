@@ -15,7 +15,7 @@ from calibrant.experiments import tables
 from calibrant.experiments.comparison import RUNS, Comparison
 from calibrant.experiments.evaluation import flat
 from calibrant.experiments.results import Results
-from calibrant.experiments.spaces import space, title_of
+from calibrant.experiments.spaces import short_title, space, title_of
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
 from calibrant.experiments.tables.cells import cell_of
@@ -186,7 +186,7 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
                 ["Seeds", ", ".join(map(str, study.seeds))],
                 ["Software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
             ],
-            "methods": {method.name: title_of(method.name) for method in study.methods.values()},
+            "methods": {short_title(method.name): title_of(method.name) for method in study.methods.values()},
             "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
             "reliability": figures["reliability"],
             "curves": figures["curves"],
@@ -194,7 +194,8 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
             "ablation": list(_ablation(comparison)),
             "training": figures["training"],
             "failures": [
-                {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
+                {"run": f.run, "name": short_title(f.method), "seed": f.seed, "error": f.error}
+                for f in comparison.failures
             ],
             "files": [
                 ["All numbers", "results.csv"],
@@ -221,7 +222,7 @@ def _figures(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
     has_targets = len(comparison.study.tune) > 1
     for source in sources(comparison.results):
         tuned = f", tuned for {source.tuned_for}" if has_targets and source.targets else ""
-        names = {"name": source.name + tuned, "method": source.name}
+        names = {"name": short_title(source.name) + tuned, "method": source.name}
         means = {
             word: cell.mean
             for word, metric in (("accuracy", "accuracy"), ("confidence", "mean_confidence"), ("ece", "ece"))
@@ -271,4 +272,10 @@ def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 points = tables.sensitivity(results, label, parameter, column, stage="final")
             if len(points) > 1:
                 curve = [[p.value, p.mean, None if math.isnan(p.std) else p.std, p.runs] for p in points]
-                yield {"name": label, "method": label, "parameter": parameter, "metric": "val_ece", "points": curve}
+                yield {
+                    "name": short_title(label),
+                    "method": label,
+                    "parameter": parameter,
+                    "metric": "val_ece",
+                    "points": curve,
+                }

@@ -38,7 +38,7 @@ ENOUGH = 0.95
 #: In the package `calibrant.experiments`.
 CHECK = "demo_claims.json"
 
-LEGEND = (
+STUDY_LEGEND = (
     "Methods: ce is cross-entropy, ls label smoothing, mbls margin-based label smoothing, acls adaptive and "
     "conditional label smoothing, lr label relaxation. als smooths every target by how much of the picture the object "
     "fills; it is unsure by design, which shows as a large ECE, and surely so where no object is in sight.",
@@ -145,7 +145,8 @@ def write_demo_study(comparison: Comparison, *, seed: int = 0, quick: bool = Fal
     lead = [] if quick else [summarise_check(read_check())]
     tables = write(
         comparison, reference="ce", effects=claims if quick else [with_check(effect) for effect in claims],
-        lead=[*lead, *LEGEND], files=files if (comparison.folder / "lens.svg").exists() else [], commands=[command],
+        lead=[*lead, *STUDY_LEGEND], files=files if (comparison.folder / "lens.svg").exists() else [],
+        commands=[command],
     )  # fmt: skip
     return StudyOutcome(comparison, tables, claims, comparison.folder / "index.html")
 

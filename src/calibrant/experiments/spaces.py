@@ -46,6 +46,24 @@ def title_of(method: str) -> str:
     return BEYOND_LOSSES[method][0] if method in BEYOND_LOSSES else describe(method).title
 
 
+#: How papers write the methods that are more than a loss.
+_SHORT = {"als": "ALS", "als+context": "ALS + context", "cutmix": "CutMix", "ricap": "RICAP", "mixup": "Mixup"}
+
+
+def short_title(label: str) -> str:
+    """The label of a row as papers write it: the method that it begins with is abbreviated as they do.
+
+    Example:
+        >>> short_title("ls"), short_title("mbls:margin=6"), short_title("ce + temperature"), short_title("mine")
+        ('LS', 'MbLS:margin=6', 'CE + temperature', 'mine')
+    """
+    for method in sorted(methods(), key=len, reverse=True):
+        rest = label.removeprefix(method)
+        if label.startswith(method) and (not rest or rest[0] in " ,:"):
+            return (_SHORT[method] if method in _SHORT else describe(method).abbreviation) + rest
+    return label
+
+
 def methods() -> tuple[str, ...]:
     """Everything that can be compared: every loss, ALS, ALS with context-only images, and mixing.
 

@@ -61,6 +61,7 @@ class Method:
         soft: whether soft targets make sense.
         per_sample: whether the value of a sample depends on that sample alone.
         cost: how the work grows with the number of classes C and of samples N.
+        short: how papers abbreviate it: ``"MbLS"``; the name in capitals if left out.
     """
 
     name: str
@@ -76,6 +77,12 @@ class Method:
     soft: bool = True
     per_sample: bool = True
     cost: str = "N C"
+    short: str = ""
+
+    @property
+    def abbreviation(self) -> str:
+        """How papers abbreviate it: ``"MbLS"``."""
+        return self.short or self.name.upper()
 
     def defaults(self) -> dict[str, Any]:
         """The method's own parameters and their defaults (those every loss has are left out)."""
@@ -327,11 +334,12 @@ def register(
     soft: bool = True,
     per_sample: bool = True,
     cost: str = "N C",
+    short: str = "",
 ) -> Callable[[_L], _L]:
     """Class decorator: registers a loss under a short name, with the facts of `Method`."""
 
     def enter(loss: _L) -> _L:
-        facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost)
+        facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost, short)
         method = Method(name, title, loss, *facts)
         unexplained = set(method.defaults()) - set(method.hyper)
         if name in METHODS or unexplained:

@@ -119,6 +119,7 @@ class ConfidenceMemory(nn.Module):
 @register(
     "cape",
     "Calibrated probability estimation",
+    short="CaPE",
     paper="Liu2022",
     equation="ACLS supplement Table B; released code",
     summary="trains, in some epochs, towards how often samples of similar confidence were right",

@@ -65,6 +65,7 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
 @register(
     "focal",
     "Focal loss",
+    short="FL",
     paper="Lin2017",
     equation="Eq. 4",
     summary="turns down samples that are already predicted well",

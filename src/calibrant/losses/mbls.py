@@ -39,6 +39,7 @@ from calibrant.losses.numerics import Target, cross_entropy, first_maximum, nll,
 @register(
     "mbls",
     "Margin-based label smoothing",
+    short="MbLS",
     paper="MbLS",
     equation="ACLS supplement Eq. 14",
     summary="penalises logits further than a margin below the largest",

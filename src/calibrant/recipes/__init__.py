@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from calibrant._files import parse_toml
 
@@ -37,6 +37,16 @@ def summaries() -> list[RecipeSummary]:
     """The title, paper and table of every recipe."""
     texts = {name: parse_toml(_file(name).read_bytes(), "a recipe") for name in names()}
     return [RecipeSummary(name, text["title"], text["paper"], text["table"]) for name, text in texts.items()]
+
+
+def plain_recipe(recipe: str | Path) -> dict[str, Any]:
+    """The values of a recipe as they stand in its file, unchecked: for lists, which need not import what checks them.
+
+    Example:
+        >>> plain_recipe("acls_cifar10_resnet50")["data"]["layout"]
+        'cifar-10'
+    """
+    return parse_toml(find(recipe).read_bytes(), "a recipe")
 
 
 def find(recipe: str | Path) -> Path:

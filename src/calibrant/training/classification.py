@@ -154,6 +154,8 @@ class Classification(Task):
             "images": sets.test.kind == "image",
             "input_dtype": str(inputs.dtype).removeprefix("torch."),
             "vocabulary_size": sets.vocabulary_size,
+            "samples": {"train": len(sets.train), "test": len(sets.test)}
+            | ({} if sets.val is None else {"val": len(sets.val)}),
         }
         folder.write(MODEL_FACTS, facts)
         return numbers

@@ -128,13 +128,14 @@ class Result(Checked):
 
 
 class ModelFacts(Checked):
-    """``model.json``: the inputs and classes of the model."""
+    """``model.json``: the inputs and classes of the model, and the number of samples of each set of the run."""
 
     classes: Annotated[list[str], Field(min_length=2)]
     input_shape: Annotated[list[Annotated[Whole, Field(ge=1, le=10**7)]], Field(min_length=1, max_length=8)]
     images: Annotated[bool, Field(strict=True)]
     input_dtype: Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
     vocabulary_size: Annotated[Whole, Field(ge=1, le=10**7 + 2)] | None
+    samples: dict[Literal["train", "val", "test"], Annotated[Whole, Field(ge=1)]] = {}  # empty in older runs
 
     @model_validator(mode="after")
     def _check_shape(self) -> Self:

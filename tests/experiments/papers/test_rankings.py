@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from calibrant.experiments.papers import Workbench, find_item, rankings
+from calibrant.experiments.papers import Workbench, find_item, rankings, workbench
 from calibrant.experiments.papers.rankings import DrawnPixels, choose_image, mean_wrong_rank
 from calibrant.experiments.tables.cells import Column
+from tests.helpers.mask_runs import PLAIN as MASKS
 from tests.helpers.mask_runs import trained_runs
 
 
@@ -53,7 +54,8 @@ def test_the_image_shown_is_the_first_with_enough_errors(monkeypatch):
     assert choose_image(None, ("a",), 0) == 0  # nobody has any: still one is shown
 
 
-def test_figure_10_has_both_networks_and_both_rankings(tmp_path):
+def test_figure_10_has_both_networks_and_both_rankings(tmp_path, monkeypatch):
+    monkeypatch.setattr(workbench, "MASKS", MASKS)
     runs = trained_runs(tmp_path, alpha=0.2)
     made = find_item("sc.fig10").make(Workbench(tmp_path / "bench", small=True, runs=list(runs.values())))
     titles = [axis.get_title(loc="left") for axis in made.figures["fig10"].axes]

@@ -1,37 +1,17 @@
 import pytest
 
-from calibrant.experiments.papers import Workbench, find_item, items, registry, write_item
+from calibrant.experiments.papers import Workbench, find_item, items, registry, workbench, write_item
 from calibrant.experiments.papers.registry import tables_beside
 from calibrant.experiments.papers.workbench import small_recipe
 from calibrant.training import RunFolder, load
+from tests.helpers.mask_runs import PLAIN as MASKS
 from tests.helpers.mask_runs import trained_runs
 
 
-def test_every_item_says_what_it_is():
-    for name, item in items().items():
-        assert name == item.name == name.lower()
-        assert item.paper in registry.PAPERS
-        assert item.section or item.name.partition(".")[2].startswith(("fig", "table"))
-        assert item.title[0].isupper()
-        assert not item.title.endswith(".")
-        assert item.minutes > 0
-        assert item.make.__doc__
-
-
-def test_items_stand_in_the_order_of_the_papers():
-    papers = [item.paper for item in items().values()]
-    assert papers == sorted(papers, key=registry.PAPERS.index)
-
-
-def test_a_name_is_found_whatever_its_case_and_a_wrong_one_gets_the_nearest():
-    assert find_item("ACLS.table3").place == "ACLS, Table 3"
-    with pytest.raises(ValueError, match=r"no table or figure is called 'acls.tabel3'.*did you mean 'acls.table3'"):
-        find_item("acls.tabel3")
-
-
 def test_a_name_is_registered_once():
+    assert find_item("lr.fig2").make
     with pytest.raises(ValueError, match=r"'lr.fig2' is registered twice"):
-        registry.item("lr.fig2", "Again", minutes=1)(lambda bench: None)
+        registry.item("lr.fig2")(lambda bench: None)
 
 
 def test_every_format_and_a_page_are_written(bench, tmp_path):
@@ -102,7 +82,8 @@ def test_items_are_listed_and_planned_as_printed():
     assert not small_recipe(load("sc_cityscapes_deeplabv3plus"), masks=True).data.interpolate
 
 
-def test_table_4_has_the_mean_iou_of_the_runs(tmp_path):
+def test_table_4_has_the_mean_iou_of_the_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(workbench, "MASKS", MASKS)
     runs = trained_runs(tmp_path)
     made = find_item("acls.table4").make(Workbench(tmp_path / "bench", small=True, runs=list(runs.values())))
     cells = {line.method: line.cells for line in made.tables["table4"].rows}

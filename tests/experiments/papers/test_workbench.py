@@ -5,7 +5,8 @@ import pytest
 
 from calibrant.experiments.demo_claims import study_recipe
 from calibrant.experiments.papers import Workbench
-from calibrant.experiments.papers.workbench import EXPERIMENT, existing_runs, is_of, method_of, small_recipe
+from calibrant.experiments.papers.finished import match_runs, method_of, read_runs
+from calibrant.experiments.papers.workbench import EXPERIMENT, small_recipe
 from calibrant.predictions import Predictions
 from calibrant.training import check_recipe, load, replace_settings
 
@@ -65,7 +66,9 @@ def test_runs_of_a_search_are_not_taken_for_tested_ones(bench):
     made = replace(bench, seeds=(0,)).run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",))
     folder = made.folder("ce").path.parents[1]
     planned = check_recipe(recipe.model_dump(mode="json") | {"methods": METHODS, "tables": {}, "expected": []}, "here")
-    results, folders = existing_runs(planned, [folder])
+    planned = planned.model_copy(update={"data": made.recipe.data, "model": made.recipe.model})
+    matched = match_runs(planned, read_runs(folder), None, METHODS)
+    results, folders = matched.results, matched.folders
     assert set(results.column("stage")) == {"final"}
     assert set(results.column("tuned_for")) == {"ece"}
     assert {name: run[0].path.name for name, run in folders.items()} == {
@@ -74,16 +77,6 @@ def test_runs_of_a_search_are_not_taken_for_tested_ones(bench):
     for name in METHODS:
         chosen = {"method": name, "set": "test", "posthoc": "none", "metric": "nll"}
         assert results.by_seed(**chosen) == made.results.by_seed(stage="final", **chosen)
-
-
-def test_runs_are_of_a_recipe_with_their_data_and_network(bench):
-    made = replace(bench, seeds=(0,)).run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",))
-    paths = [made.folder("ce").path]
-    assert not is_of(load("sc_cifar10_resnet20"), paths)
-    small = check_recipe({"data": {"layout": "scenes"}, "model": {"name": "mlp"}}, "here")
-    assert is_of(small, paths)
-    with pytest.raises(ValueError, match="neither the folder of a finished run nor that of a comparison"):
-        is_of(small, [paths[0].parent])
 
 
 FULL = {

@@ -31,7 +31,7 @@ def nasty_table():
 def test_markdown():
     table = summary(SMALL, ["ece"], methods=["ce", "ls"], title="ECE of two")
     assert markdown(table) == (
-        "**ECE of two**\n\n| Method | ECE (%) ↓ |\n|:--|--:|\n| ce | <u>5.00 ± 1.00</u> |\n| ls | **2.67 ± 1.15** |\n\n"
+        "**ECE of two**\n\n| Method | ECE (%) ↓ |\n|:--|--:|\n| CE | <u>5.00 ± 1.00</u> |\n| LS | **2.67 ± 1.15** |\n\n"
         "Mean ± standard deviation over 3 seeds. Best in bold, second underlined."
     )
     for line in markdown(nasty_table()).splitlines():

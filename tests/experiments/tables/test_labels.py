@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from calibrant.experiments import Results
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables import differences, paired, summary
 from calibrant.experiments.tables.labels import check_reference
 from tests.helpers.result_rows import CE, LR, LS, of, two_targets
@@ -41,7 +42,7 @@ def test_a_reference_that_was_tuned_is_compared_by_target():
     for line, gaps in zip(table.rows, others.values(), strict=True):
         assert line.cells[0].mean == pytest.approx(gaps.mean(), rel=1e-12)
         assert line.cells[2].mean == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue, rel=1e-9)
-    assert "ls tuned for the same" in table.note
+    assert "LS tuned for the same" in table.note
     marks = changes(summary(two_targets(), ["ece"], reference="ls"))
     assert marks[("ls", "ece")] == marks[("ls", "accuracy")] == marks[("lr", "ece")] == ""
     assert marks[("lr", "accuracy")] == "better"
@@ -68,7 +69,7 @@ def test_a_reference_without_numbers_is_said(reference):
     results = of({"ce": CE}) + of({"ls": LS["ece"]}, tuned_for="ece", settings={"alpha": 0.1})
     table = summary(results, ["ece"], reference=reference)
     assert set(changes(table).values()) == {""}
-    assert f"Nothing is tested against {reference}: it has no numbers here." in table.note
+    assert f"Nothing is tested against {short_title(reference)}: it has no numbers here." in table.note
     assert differences(results, reference, ["ece"]).rows == ()
 
 

@@ -27,7 +27,7 @@ def test_no_marks_of_two_seeds_nor_of_one_difference():
     two = summary(of({"ce": (0.1, 0.2), "ls": (0.05, 0.1500001)}), ["ece"], reference="ce")
     assert stats.ttest_rel((0.05, 0.1500001), (0.1, 0.2)).pvalue < 0.001
     assert set(changes(two).values()) == {""}
-    assert "Nothing is tested against ce: that takes 3 seeds." in two.note
+    assert "Nothing is tested against CE: that takes 3 seeds." in two.note
     base = np.array([0.91, 0.93, 0.94, 0.92])  # a hundredth more each, up to the last digits
     same = of({"ce": base, "ls": base + 0.01, "lr": base + np.array([0.02, 0.021, 0.019, 0.02])}, "accuracy")
     assert changes(summary(same, ["accuracy"], reference="ce")) == {
@@ -36,7 +36,7 @@ def test_no_marks_of_two_seeds_nor_of_one_difference():
         ("lr", ""): "better",
     }
     lines = text(differences(same, "ce", ["accuracy"]))
-    assert lines[0] == ["ls", "Accuracy (%)", "+1.00", "[+1.00, +1.00]", DASH, DASH, "0.1250", "4 of 4"]
+    assert lines[0] == ["LS", "Accuracy (%)", "+1.00", DASH, DASH, DASH, "0.1250", "4 of 4"]
     p = stats.ttest_1samp((0.02, 0.021, 0.019, 0.02), 0).pvalue
     assert lines[1][4:6] == ["<0.0001"] * 2 if p < 1e-4 else [f"{p:.4f}"] * 2  # one test: nothing to correct
 
@@ -71,9 +71,14 @@ def test_paired_table_against_scipy_and_holm_by_hand():
     assert f"[{MINUS}" in tables.html(table)
 
 
-def test_one_seed_has_a_difference_and_no_more():
-    (line,) = text(differences(of({"ce": [0.04], "ls": [0.03]}), "ce", ["ece"]))
-    assert line == ["ls", "ECE (%)", f"{MINUS}1.00", DASH, DASH, DASH, DASH, "1 of 1"]
+@pytest.mark.parametrize(
+    ("ls", "difference", "wins"),
+    [([0.03], "1.00", "1 of 1"), ([0.03, 0.04], "1.00", "2 of 2"), ([0.03, 0.05], "0.50", "1 of 2")],
+)
+def test_one_or_two_seeds_have_a_difference_and_no_interval(ls, difference, wins):
+    table = differences(of({"ce": [0.04, 0.05][: len(ls)], "ls": ls}), "ce", ["ece"])
+    assert text(table) == [["LS", "ECE (%)", f"{MINUS}{difference}", wins]]
+    assert "too few for an interval" in table.note
 
 
 @pytest.mark.parametrize("n", [2, 5, 9, 14, 15, 40])
@@ -107,9 +112,9 @@ def test_signed_ranks_with_ties_against_a_permutation_test():
 def test_pairs_at_the_edges():
     results = of({"a": (0.1, 0.2, 0.3), "b": (0.1, 0.2), "c": (0.2, 0.3, 0.4)}) + Results([row("d", 7)])
     same = paired(results, "a", "b", "ece")
-    assert (same.seeds, same.mean, same.low, same.high, same.t_p, same.wilcoxon_p, same.wins) == (
-        (0, 1), 0.0, 0.0, 0.0, 1.0, 1.0, 0,
-    )  # fmt: skip
+    assert (same.seeds, same.mean, same.wilcoxon_p, same.wins) == ((0, 1), 0.0, 1.0, 0)
+    assert np.isnan([same.low, same.high, same.t_p]).all()  # equal differences say nothing of how seeds differ
+    assert np.isnan(paired(results, "c", "a", "ece").low)  # up to their last digits
     one = paired(of({"a": [0.1], "b": [0.3]}), "a", "b", "ece")
     assert one.wins == 1
     assert math.isnan(one.low)

@@ -1,7 +1,8 @@
 """MNIST, Fashion-MNIST and others in the same format: four idx files, compressed with gzip or not.
 
 torchvision's reader verifies the files only when it downloads them, and expects them in one place; here they may lie
-anywhere, and their headers are checked. Ids are ``train/00017``.
+anywhere, and their headers are checked. Which of the data sets it is, the first labels say, else the path. Ids are
+``train/00017``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file
+from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, folders_in, open_file
 from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.sources import ImageArray
 
@@ -27,6 +28,12 @@ FASHION = (
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 DIGITS = tuple("0123456789")
+
+#: The first labels of the published files, which tell data sets apart whatever their folder is called.
+FIRST_LABELS = {
+    "mnist": {"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "test": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)},
+    "fashion-mnist": {"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "test": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)},
+}
 
 _FOLDERS = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 _PARTS = {"train": "train", "test": "t10k"}
@@ -61,12 +68,13 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
 
     Args:
         folder: The folder of the idx files, or the one above MNIST/raw.
-        classes: Their names; the ten digits if left out, or Fashion-MNIST's if the path mentions fashion.
+        classes: Their names; if left out, Fashion-MNIST's if the labels begin as its do or the path mentions fashion,
+            else the ten digits.
     """
     homes = _homes(folder.root)
     if len(homes) > 1:
         raise ValueError(f"{folder.root}: {' and '.join(map(str, homes))} hold data; give one of them")
-    is_fashion = _is_fashion(homes[0])
+    is_fashion = name_of_files(homes[0]) == "fashion-mnist"
     names = tuple(classes) if classes is not None else FASHION if is_fashion else DIGITS
     images, labels = (_file(homes[0], folder.split, part) for part in ("images", "labels"))
     assert images is not None  # _splits_in saw both
@@ -83,11 +91,36 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
     return folder.dataset("fashion-mnist" if is_fashion else "mnist", names, ids, values[rows], inputs)
 
 
-def _is_fashion(home: Path) -> bool:
-    """Whether the path mentions fashion, in its last part that mentions MNIST, else in any part."""
+def name_of_files(home: Path) -> str:
+    """The data set of a folder of idx files: by its first labels, else by its path; empty if neither says.
+
+    Of the path, the last part that mentions MNIST counts, or any part that mentions fashion.
+    """
+    for split in _splits_in(home):
+        file = _file(home, split, "labels")
+        assert file is not None
+        first = tuple(read_idx(file, 1)[:10].tolist())
+        for name, labels in FIRST_LABELS.items():
+            if first == labels[split]:
+                return name
     parts = [part.lower() for part in home.resolve().parts]
     mnist_parts = [part for part in parts if "mnist" in part]
-    return "fashion" in mnist_parts[-1] if mnist_parts else any("fashion" in part for part in parts)
+    if any("fashion" in part for part in mnist_parts[-1:] or parts):
+        return "fashion-mnist"
+    return "mnist" if any(part.startswith("mnist") for part in mnist_parts[-1:]) else ""
+
+
+def find_mnist(path: str | Path) -> dict[Path, str]:
+    """The folders of idx files in a folder, up to three levels below, each with the name of its data set.
+
+    The name is ``"mnist"``, ``"fashion-mnist"``, or empty if neither the labels nor the path say.
+    """
+    level = [Path(path)]
+    folders = list(level)
+    for _ in range(3):
+        level = [folder / name for folder in level if folder.is_dir() for name in folders_in(folder)[:20]]
+        folders += level
+    return {home: name_of_files(home) for home in folders if _splits_in(home)}
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:

@@ -18,9 +18,6 @@ from calibrant.report import draw_regulariser, draw_sweep, new_figure
 from calibrant.training import LastEpoch, last_epoch, load
 
 _TINY = "acls_tiny_imagenet_resnet50"
-_BOTH = (_TINY, "acls_tiny_imagenet_resnet101")
-_VOC = "acls_voc_deeplabv3"
-_CLASSIFICATION = ("acls_cifar10_resnet50", "acls_cifar10_resnet101", *_BOTH, "acls_imagenet_resnet50")
 #: The values of Table A, and those of the paper's other tables, which are the method "acls".
 _LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
 _DEFAULTS = (0.1, 0.01)
@@ -33,20 +30,21 @@ _STEPS = (0.1, 1.0)
 _LEFT_OUT = "The paper's rows CaPE-bin, MCdrop and those from Patra et al. are not computed here."
 
 
-@item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
-@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4, masks=True)
-@item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
-@item("acls.table6", "Ranking or margin as the condition", recipes=(_TINY,), minutes=1)
-@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1, notes=[_LEFT_OUT])
+@item("acls.table3")
+@item("acls.table4", masks=True)
+@item("acls.table5")
+@item("acls.table6")
+@item("acls.tableb", notes=[_LEFT_OUT])
 def paper_table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
     """A table for each data set and network; in small, only the first."""
     return tables_beside(bench, item.recipes, item.number, **options)
 
 
-@item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
+@item("acls.fig3")
 def regulariser(bench: Workbench) -> Output:
     """Histograms of L_REG over the training samples at the end of training, with and without the ranking condition."""
     runs = bench.run(_TINY, ("acls, ranking", "acls"))
+    runs.common_seeds(("acls, ranking", "acls"))
     figure = new_figure((6.4, 2.7))
     axes = figure.subplots(1, 2, sharey=True)
     rows, notes = {}, []
@@ -73,7 +71,7 @@ def regulariser(bench: Workbench) -> Output:
 
 def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEpoch]:
     for folder in runs.folders[method].values():
-        yield last_epoch(folder.path, data=bench.data_path)
+        yield last_epoch(folder.path, data=bench.data_path(_TINY))
 
 
 def _regulariser(epoch: LastEpoch) -> Any:
@@ -83,10 +81,7 @@ def _regulariser(epoch: LastEpoch) -> Any:
     return torch.cat(parts).double().numpy()
 
 
-@item(
-    "acls.altered", "Predictions that a step of the loss would alter", recipes=(_TINY,), minutes=0.5,
-    section="Sec. 4.3, limitation",
-)  # fmt: skip
+@item("acls.altered")
 def altered(bench: Workbench) -> Output:
     """How many right predictions a gradient step on the logits would change at the end of training."""
     runs = bench.run(_TINY, ("acls",))
@@ -127,9 +122,7 @@ def _count_altered(epoch: LastEpoch, step: float) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-@item(
-    "acls.flsd", "FLSD's gamma: how many samples have which", recipes=(_TINY,), minutes=0.5, section="Supplement S1.1"
-)
+@item("acls.flsd")
 def flsd_gamma(bench: Workbench) -> Output:
     """Shares of training and test samples by FLSD's exponent, under both of its rules."""
     runs = bench.run(_TINY, ("flsd",))
@@ -163,7 +156,7 @@ def _share_at_five(loss: FLSD, logits: torch.Tensor, labels: torch.Tensor) -> fl
     return float((gamma == 5).double().mean())
 
 
-@item("acls.tablea", "Accuracy and ECE over lambda1 and lambda2", recipes=(_TINY,), minutes=3)
+@item("acls.tablea")
 def table_a(bench: Workbench) -> Output:
     """A row for each lambda1, columns for each lambda2, on the held-out data."""
     runs = bench.run(_TINY, load(_TINY).tables["A"].rows)
@@ -178,6 +171,8 @@ def table_a(bench: Workbench) -> Output:
     first = output.tables["tablea"]
     grid = Table(first.title, f"On the held-out data. {first.note}", columns, tuple(lines))
     ece = {pair: cell.mean for pair, (_, cell) in cells.items() if cell is not None}
+    if not ece:
+        raise ValueError("the finished runs have no held-out data, on which ACLS, Table A is computed")
     best = min(ece, key=lambda pair: ece[pair])
     words = (
         f"The smallest ECE on the held-out data is {100 * ece[best]:.2f}%, at lambda1 = {best[0]:g} and lambda2 = "
@@ -193,7 +188,7 @@ def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> Tab
     return cell if cell.runs else None
 
 
-@item("acls.figa", "ECE over the margin", recipes=(_TINY,), minutes=2)
+@item("acls.figa")
 def margins(bench: Workbench) -> Output:
     """ECE of ACLS on the held-out data for margins from 0 on."""
     methods = {f"acls, margin={m:g}": {"loss": {"name": "acls", "margin": m}} for m in _MARGINS}
@@ -207,11 +202,14 @@ def margins(bench: Workbench) -> Output:
         Line(f"margin = {m:g}", "", (runs.mean(method, "accuracy", "val"), cell))
         for m, method, cell in zip(_MARGINS, methods, cells, strict=True)
     ]
-    means = np.array([cell.mean for cell in cells])
-    best = int(np.nanargmin(means))
+    means = {margin: cell.mean for margin, cell in zip(_MARGINS, cells, strict=True) if cell.runs}
+    if not means:
+        raise ValueError("the finished runs have no held-out data, on which ACLS, Fig. A is drawn")
+    best, *_ = sorted(means, key=lambda margin: means[margin])
+    ends = " and ".join(f"{100 * means[margin]:.2f}% at {margin:g}" for margin in {min(means): 0, max(means): 0})
     words = (
-        f"ECE on the held-out data is smallest at margin {_MARGINS[best]:g} ({100 * means[best]:.2f}%); it is "
-        f"{100 * means[0]:.2f}% at {_MARGINS[0]:g} and {100 * means[-1]:.2f}% at {_MARGINS[-1]:g}.",
+        f"ECE on the held-out data is smallest at margin {best:g} ({100 * means[best]:.2f}%); it is {ends}.",
         "The paper's figure prints no numbers.",
+        *runs.notes,
     )
     return Output({"figa-numbers": Table("ACLS over the margin", "", columns, tuple(lines))}, {"figa": figure}, words)

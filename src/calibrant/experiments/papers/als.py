@@ -63,7 +63,7 @@ DETECTOR: dict[str, Any] = {
 }  # fmt: skip
 
 
-@item("als.fig3", "Confidence follows the size of the object", recipes=(_RECIPE,), minutes=1)
+@item("als.fig3")
 def confidence_and_size(bench: Workbench) -> Output:
     """Mean confidence in bins of objectness for the methods of Table 1, and their predictions for three images."""
     runs = bench.run(_RECIPE, load(_RECIPE).tables["1"].rows)
@@ -105,7 +105,7 @@ def _draw_images(bench: Workbench, runs: RunSet) -> Any:
     methods = list(runs.folders)
     seed = min(runs.folders[methods[0]])
     reference = runs.predictions(methods[0], seed)
-    test = load_sets(runs.folder(methods[0], seed).recipe(), bench.data_path).test
+    test = load_sets(runs.folder(methods[0], seed).recipe(), bench.data_path(_RECIPE)).test
     numbers = {ident: number for number, ident in enumerate(test.ids)}
     probabilities = {runs.label(m): softmax(np.asarray(runs.predictions(m, seed).logits), axis=1) for m in methods}
     is_correct = np.all([row.argmax(1) == np.asarray(reference.labels) for row in probabilities.values()], axis=0)
@@ -121,19 +121,16 @@ def _draw_images(bench: Workbench, runs: RunSet) -> Any:
     return figure
 
 
-@item("als.fig6", "Where networks look, with and without the objects", recipes=(_RECIPE,), minutes=5, with_context=True)
-@item("als.fig7", "Where networks look, and what they say", recipes=(_RECIPE,), minutes=5)
-@item("als.fig8", "Where networks look: more images", recipes=(_RECIPE,), minutes=5)
+@item("als.fig6", with_context=True)
+@item("als.fig7")
+@item("als.fig8")
 def draw_maps(bench: Workbench, item: PaperItem, with_context: bool = False) -> Output:
     """Activation maps of images, and how much of them lies inside the boxes, over all seeds.
 
     The number of the figure is the seed of its images; with context, each is also shown with its objects covered.
     """
     runs = bench.run(_RECIPE, METHODS, changes=CONVOLUTIONS)
-    seed = int(item.number)
-    seeds = sorted(set.intersection(*(set(folders) for folders in runs.folders.values())))
-    if not seeds:
-        raise ValueError("the figure compares methods on the same seeds, and the runs have none in common")
+    seed, seeds = int(item.number), runs.common_seeds(list(runs.folders))
     images = ChosenImages((), _SHOWN, seed, _MEASURED, with_context)
     first_study = _study_maps(bench, runs, seeds[0], images)
     unseen = ChosenImages((), 0, seed, _MEASURED, with_context=False)
@@ -150,7 +147,7 @@ def draw_maps(bench: Workbench, item: PaperItem, with_context: bool = False) -> 
 
 def _study_maps(bench: Workbench, runs: RunSet, seed: int, images: ChosenImages) -> ActivationStudy:
     folders = {runs.label(method): runs.folder(method, seed).path for method in runs.folders}
-    return study_activation_maps(folders, images, data=bench.data_path)
+    return study_activation_maps(folders, images, data=bench.data_path(_RECIPE))
 
 
 def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
@@ -190,32 +187,30 @@ def _numbers(studies: list[ActivationStudy]) -> tuple[Table | None, list[str]]:
 
 
 _NO_OBJECT = (
-    "No object is visible in these images: as in the paper, the best method is the least confident, the least often "
-    "right by context alone, and the most underconfident."
+    "No object is visible in these images: lower accuracy, mean confidence and overconfidence are better here, and "
+    "higher underconfidence."
 )
 _BETTER = {"accuracy": "low", "mean_confidence": "low", "overconfidence": "low", "underconfidence": "high"}
 _STAND_IN = "With --small, the set texture stands in for ImageNetV2: the same objects in unseen colours and patterns."
 
 
-@item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1,
-      directions=_BETTER, notes=[_NO_OBJECT])  # fmt: skip
-@item("als.table2", "ImageNet and V2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1.5,
-      small_notes=[_STAND_IN])  # fmt: skip
-@item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5, small_notes=[_STAND_IN])
-@item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2, small_notes=[_STAND_IN])
-@item("als.table6", "OpenImages", recipes=("als_open_images",), minutes=1)
+@item("als.table1", directions=_BETTER, notes=[_NO_OBJECT])
+@item("als.table2", small_notes=[_STAND_IN])
+@item("als.table3", small_notes=[_STAND_IN])
+@item("als.table5", small_notes=[_STAND_IN])
+@item("als.table6")
 def paper_table(bench: Workbench, item: PaperItem, **options: Any) -> Output:
     """In small on scenes, with one small network; methods that differ only in their training set share a row."""
     return tables_beside(bench, item.recipes, item.number, **options)
 
 
-@item("als.table4", "Detectors on COCO, by the classifier they start from", recipes=(_DETECTION,), minutes=12)
-@item("als.table7", "Detectors on COCO, by training set and size of object", recipes=(_DETECTION,), minutes=8)
+@item("als.table4")
+@item("als.table7")
 def detection_table(bench: Workbench, item: PaperItem) -> Output:
     """In small, detectors of drawn shapes, none of them large; the seeds are those of the detectors."""
     plan = load(_DETECTION)
     assert plan.detection is not None
-    if not bench.small and not (bench.runs and bench.data):
+    if not bench.small and not (bench.runs and bench.data_path(_DETECTION)):
         raise ValueError(
             f"ALS, Table {item.number} needs finished runs of {plan.detection.pretraining}, given with --runs, and the "
             "folder of COCO, given with --data; --small takes drawn scenes instead"
@@ -230,7 +225,7 @@ def detection_table(bench: Workbench, item: PaperItem) -> Output:
     texts = [f"{name}={folder.path}" for name in names for _, folder in sorted(classifiers.folders[name].items())]
     backbones = read_backbones(texts, plan)
     folder = bench.folder / "runs" / ("small-detectors" if bench.small else _DETECTION)
-    results = compare_detectors(plan, backbones, bench.seeds, folder, data=bench.data_path)
+    results = compare_detectors(plan, backbones, bench.seeds, folder, data=bench.data_path(_DETECTION))
     runs = RunSet(plan, results, {})
     return beside_of({_DETECTION: runs}, item.number, notes=(*describe_setting(backbones, plan), *classifiers.notes))
 

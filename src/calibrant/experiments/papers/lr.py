@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +43,7 @@ PRINTED_RANKS = {
 }
 
 
-@item("lr.fig1", "Smoothing and relaxation in the simplex", minutes=0.1)
+@item("lr.fig1")
 def simplex(bench: Workbench) -> Output:
     """The triangle of distributions over three classes: a shifted target, and a set of targets with its nearest."""
     predicted = np.array([0.45, 0.2, 0.35])  # the label is the third class, in the lower right corner
@@ -90,7 +89,7 @@ def _row(values: Any) -> str:
     return f"({', '.join(f'{value:.2f}' for value in values)})"
 
 
-@item("lr.fig2", "Losses of two classes by the label's probability", minutes=0.1)
+@item("lr.fig2")
 def loss_curves(bench: Workbench) -> Output:
     """Left: cross-entropy with and without label smoothing; right: label relaxation."""
     probability = np.linspace(0.005, 0.9999, 400)
@@ -125,8 +124,8 @@ def _tuned_runs(bench: Workbench, recipe: str, number: str, changes: dict[str, A
     return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes or _ALONE)
 
 
-@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
-@item("lr.table2", "Five losses on CIFAR, three networks, tuned", recipes=_TABLE2, minutes=3.5)
+@item("lr.table1")
+@item("lr.table2")
 def paper_table(bench: Workbench, item: PaperItem) -> Output:
     """Data sets and networks side by side, with the ranks of the losses averaged over them.
 
@@ -159,26 +158,20 @@ def _title(recipe: str) -> str:
     return recipe.removeprefix("lr_").replace("_", " ")
 
 
-@item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=7)
+@item("lr.table3")
 def table3(bench: Workbench) -> Output:
     """Ranks as tuned for accuracy, for ECE, and overall; if finished runs are given, over those."""
-    if bench.runs:
-        sets = {path.name: _tuned_runs(replace(bench, runs=(path,)), *_recipe_of(bench, path)) for path in bench.runs}
-    elif bench.small:
-        sets = {
-            "scenes": _tuned_runs(bench, _TABLE1[0], "1"),
-            "a third of the scenes": _tuned_runs(bench, _TABLE1[0], "1", _FEWER),
-        }
+    if bench.small:
+        sets = {"scenes": _tuned_runs(bench, _TABLE1[0], "1")}
+        if not bench.runs:
+            sets["a third of the scenes"] = _tuned_runs(bench, _TABLE1[0], "1", _FEWER)
     else:
-        sets = {name: _tuned_runs(bench, name, "1" if name in _TABLE1 else "2") for name in (*_TABLE1, *_TABLE2)}
+        names = bench.recipes((*_TABLE1, *_TABLE2))
+        sets = {_title(name): _tuned_runs(bench, name, "1" if name in _TABLE1 else "2") for name in names}
     table = _ranks(sets)
+    if not table.rows:
+        raise ValueError("LR, Table 3 ranks losses that every data set has runs of, and the finished runs share none")
     return Output({"table3": table, "table3-beside": _beside_printed(table)}, notes=_describe_ranks(table, sets))
-
-
-def _recipe_of(bench: Workbench, path: Any) -> tuple[str, str]:
-    """The recipe that a folder's runs belong to, and its table."""
-    name = replace(bench, small=False, runs=(path,)).recipes((*_TABLE1, *_TABLE2))[0]
-    return name, "1" if name in _TABLE1 else "2"
 
 
 def _ranks(sets: Mapping[str, RunSet]) -> Table:

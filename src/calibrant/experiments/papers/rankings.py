@@ -132,14 +132,14 @@ def choose_image(runs: RunSet, methods: Sequence[str], seed: int) -> int:
     return int(suitable[0]) if len(suitable) else int(fewest.argmax())
 
 
-def maps_of(bench: Workbench, runs: RunSet, methods: Sequence[str]) -> ImageMaps:
-    """Maps of the shown image by the runs of some methods with their first common seed."""
-    seed = min(set.intersection(*(set(runs.folders[method]) for method in methods)))
+def maps_of(bench: Workbench, recipe: str, runs: RunSet, methods: Sequence[str]) -> ImageMaps:
+    """Maps of the shown image by the runs of some methods of a recipe with their first common seed."""
+    seed, data = runs.common_seeds(methods)[0], bench.data_path(recipe)
     folder = runs.folders[methods[0]][seed]
-    ids = load_sets(folder.recipe(), bench.data_path).test.ids
+    ids = load_sets(folder.recipe(), data).test.ids
     image = ids[choose_image(runs, methods, seed)]
     folders = {runs.label(method): runs.folders[method][seed].path for method in methods}
-    return image_maps(folders, image, data=bench.data_path)
+    return image_maps(folders, image, data=data)
 
 
 def rank_table(runs: RunSet, methods: Sequence[str]) -> Table:

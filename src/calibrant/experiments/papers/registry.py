@@ -1,25 +1,24 @@
 """The tables and figures of the papers, by name: what each shows, the function that makes it, and its files.
 
-An item is a function of a `Workbench` with the decorator `item`; `calibrant paper`, its list, its pages and its tests
-follow from that. Each paper has a module of its own; adding an item touches that module alone. The rows, columns and
+An item is an entry of the catalogue, and a function of a `Workbench` with the decorator `item`; `calibrant paper`, its
+list, its pages and its tests follow from that. Each paper has a module of its own. The rows, columns and
 printed numbers of a table are in the recipes: `tables_beside` makes it as the paper prints it, and beside ours.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from calibrant._validation import did_you_mean
+from calibrant._validation import listing
 from calibrant.experiments import tables
+from calibrant.experiments.papers.catalogue import MAKERS, PAGE, PaperItem, find_item
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
-from calibrant.experiments.spaces import methods, title_of
+from calibrant.experiments.spaces import methods, short_title, title_of
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best, parse_column
 from calibrant.experiments.tables.formats import write_table
 from calibrant.experiments.tables.summaries import recipe_table
@@ -29,10 +28,8 @@ from calibrant.training import TUNED_FOR, load
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: The papers, each with a module of this package by its name in lower case.
-PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")
-#: What an item becomes: a file of each figure in every format, and a page.
-FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
+#: The formats of a figure.
+FIGURES = ("svg", "pdf", "png")
 
 #: Lays out the tables of several recipes, by their names, as the paper's one table.
 Layout = Callable[[Mapping[str, Table]], Table]
@@ -55,105 +52,27 @@ class Output:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PaperItem:
-    """A table or figure of a paper.
-
-    Attributes:
-        name: ``"acls.table3"``.
-        title: What it shows.
-        recipes: The recipes whose runs it needs; none if it needs no training.
-        minutes: Approximate time of ``--small`` on two cores.
-        make: The function that makes it.
-        section: The section of the paper, if it is a number in the text.
-    """
-
-    name: str
-    title: str
-    recipes: tuple[str, ...]
-    minutes: float
-    make: Callable[[Workbench], Output]
-    section: str = ""
-
-    @property
-    def paper(self) -> str:
-        """The paper's short name."""
-        return next(paper for paper in PAPERS if paper.lower() == self.name.partition(".")[0])
-
-    @property
-    def kind(self) -> Literal["figure", "table", "text"]:
-        """What the paper prints it as."""
-        return "text" if self.section else "figure" if ".fig" in self.name else "table"
-
-    @property
-    def stem(self) -> str:
-        """Its name without the paper's, which begins the names of its files: ``"table3"``."""
-        return self.name.partition(".")[2]
-
-    @property
-    def number(self) -> str:
-        """Its number in the paper; of an appendix, its letter."""
-        return self.stem.removeprefix("fig").removeprefix("table").upper()
-
-    @property
-    def place(self) -> str:
-        """Its position in the paper: ``"ACLS, Table 3"``."""
-        word = "Fig." if self.kind == "figure" else "Table"
-        return f"{self.paper}, {self.section or f'{word} {self.number}'}"
-
-
-_ITEMS: dict[str, PaperItem] = {}
-
-
-def item(
-    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = "", **options: Any
-) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
-    """Decorator that registers a function as the maker of a table or figure.
+def item(name: str, **options: Any) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
+    """Decorator that registers a function as the maker of a table or figure of the catalogue.
 
     A function that makes several is decorated once for each: it takes the item as ``item``, and its ``options``.
     """
+    of_catalogue = find_item(name)
 
     def register(make: Callable[..., Output]) -> Callable[..., Output]:
-        if name in _ITEMS:
+        if name in MAKERS:
             raise ValueError(f"{name!r} is registered twice")
 
         @functools.wraps(make)
         def make_in_style(bench: Workbench) -> Output:
-            own = {"item": _ITEMS[name]} if "item" in inspect.signature(make).parameters else {}
+            own = {"item": of_catalogue} if "item" in inspect.signature(make).parameters else {}
             with in_style():
-                return make(bench, **own, **options)
+                return make(replace(bench, item=of_catalogue), **own, **options)
 
-        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style, section)
+        MAKERS[name] = make_in_style
         return make
 
     return register
-
-
-def items() -> dict[str, PaperItem]:
-    """Every table and figure, in the order of the papers and of their pages.
-
-    Example:
-        >>> items()["lr.fig2"].place
-        'LR, Fig. 2'
-    """
-    for paper in PAPERS:
-        importlib.import_module(f"calibrant.experiments.papers.{paper.lower()}")
-    return dict(sorted(_ITEMS.items(), key=lambda entry: _position(entry[1])))
-
-
-def _position(item: PaperItem) -> tuple[int, str, int, str]:
-    """Paper, then figures and tables by their numbers; those of appendices have letters and come last."""
-    number = re.search(r"\d+", item.stem)
-    return PAPERS.index(item.paper), item.kind, int(number[0]) if number else len(_ITEMS) + 100, item.name
-
-
-def find_item(name: str) -> PaperItem:
-    """The item of a name; an error with the nearest names if there is none."""
-    registered = items()
-    if name.lower() not in registered:
-        hint = did_you_mean(name, registered)
-        raise ValueError(f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{hint}")
-    return registered[name.lower()]
 
 
 def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
@@ -186,7 +105,7 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         notes=output.notes,
         files=[file.name for file in files],
         command=command,
-        methods={method: title_of(method) for method in methods()},
+        methods={short_title(method): title_of(method) for method in methods()},
     )
     return [*files, folder / PAGE]
 
@@ -235,6 +154,11 @@ def beside_of(
         recipe: _set_directions(recipe_table(runs.results, runs.recipe, number), directions or {})
         for recipe, runs in sets.items()
     }
+    if not any(table.rows for table in tables_of.values()):
+        rows = listing(
+            list(dict.fromkeys(row for runs in sets.values() for row in runs.recipe.tables[number].rows)), 12
+        )
+        raise ValueError(f"no run has a number for a row of Table {number}, which has {rows}")
     head = f"table{number.lower()}"
     names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
     tables_by_name: dict[str, Table] = {}

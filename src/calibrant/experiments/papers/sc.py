@@ -16,7 +16,6 @@ from calibrant.experiments.papers import sc_logits
 from calibrant.experiments.papers.rankings import (
     CE,
     DEEPLAB,
-    DENSENET,
     LS,
     READINGS,
     RESNET,
@@ -34,6 +33,7 @@ from calibrant.experiments.papers.rankings import (
 from calibrant.experiments.papers.registry import Output, PaperItem, item
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
+from calibrant.losses import describe
 from calibrant.metrics import aurc, coverage_at_risk
 from calibrant.posthoc import LogitNorm
 from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
@@ -51,9 +51,9 @@ _NO_CITYSCAPES = (
 )
 
 
-@item("sc.fig1", f"{_RISK}, ResNet-50", recipes=[RESNET], minutes=0.8)
-@item("sc.fig4", f"{_RISK}, ViT-S/16", recipes=[VIT], minutes=0.8, notes=[_NO_CITYSCAPES])
-@item("sc.fig15", f"{_RISK}, DenseNet", recipes=[DENSENET], minutes=0.8)
+@item("sc.fig1")
+@item("sc.fig4", notes=[_NO_CITYSCAPES])
+@item("sc.fig15")
 def risk_by_smoothing(bench: Workbench, item: PaperItem, notes: Sequence[str] = ()) -> Output:
     """Ranked by the MSP; of Fig. 4, the left half."""
     runs = smoothing_runs(bench, item.recipes[0], methods=[CE])
@@ -86,10 +86,11 @@ def risk_by_smoothing(bench: Workbench, item: PaperItem, notes: Sequence[str] = 
 def _ceiling(runs: RunSet, method: str) -> float | None:
     """The largest probability that label smoothing trains towards; None for other losses."""
     seed = runs.seeds(method)[0]
-    loss = runs.folders[method][seed].recipe().loss.model_dump()
-    if loss["name"] != "ls":
+    loss = runs.folders[method][seed].recipe().loss
+    if loss.name != "ls":
         return None
-    alpha, classes = float(loss["alpha"]), runs.outputs(method, seed).logits.shape[1]
+    settings = describe("ls").defaults() | loss.parameters
+    alpha, classes = float(settings["alpha"]), runs.outputs(method, seed).logits.shape[1]
     return 1 - alpha + alpha / classes
 
 
@@ -118,8 +119,8 @@ _POOLED = "Pooled with sketches: risk against coverage, and where the accepted e
 _SHIFTED = {"sketch": "ImageNet-Sketch", "texture": "scenes with unseen colours and patterns"}
 
 
-@item("sc.fig8", f"{_POOLED}, ResNet-50", recipes=[RESNET], minutes=0.8)
-@item("sc.fig11", f"{_POOLED}, ViT-S/16", recipes=[VIT], minutes=0.8)
+@item("sc.fig8")
+@item("sc.fig11")
 def pooled(bench: Workbench, item: PaperItem) -> Output:
     """The test set together with a shifted one."""
     check_shifted(bench, item.recipes[0])
@@ -192,14 +193,12 @@ def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]
     return f"Against cross-entropy with the same seed: {'; '.join(words)}."
 
 
-@item("sc.fig6", "Uncertainty of wrong pixels with and without label smoothing", recipes=[DEEPLAB], minutes=2,
-      rows=("prediction", "rank"))  # fmt: skip
-@item("sc.fig10", "Uncertainty of wrong pixels with logit normalisation", recipes=[DEEPLAB], minutes=2,
-      rows=("rank", "normalised_rank"))  # fmt: skip
+@item("sc.fig6", rows=("prediction", "rank"))
+@item("sc.fig10", rows=("rank", "normalised_rank"))
 def wrong_pixels(bench: Workbench, item: PaperItem, rows: tuple[MapRow, ...]) -> Output:
     """One scene by the network trained with cross-entropy and by the one with label smoothing."""
     runs = smoothing_runs(bench, DEEPLAB, methods=[CE, LS], masks=True)
-    maps = maps_of(bench, runs, (CE, LS))
+    maps = maps_of(bench, DEEPLAB, runs, (CE, LS))
     table = rank_table(runs, (CE, LS))
     words = [
         f"The image is {maps.image}, {SHOWN_RULE}; the paper does not say which scene it shows. Red pixels are wrong "
@@ -212,14 +211,17 @@ def wrong_pixels(bench: Workbench, item: PaperItem, rows: tuple[MapRow, ...]) ->
     return Output({f"{item.stem}-numbers": table}, {item.stem: draw_maps(maps, rows)}, tuple(words))
 
 
-@item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
-      recipes=[RESNET, VIT], minutes=0.8)  # fmt: skip
+@item("sc.fig9")
 def fig9(bench: Workbench, item: PaperItem) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
-    outputs = [normalisation(bench, replace(item, name="sc.fig9-left"))]
-    if not (bench.small or bench.runs):
+    recipes = bench.recipes(item.recipes)
+    outputs = []
+    if RESNET in recipes:
+        outputs.append(normalisation(bench, replace(item, name="sc.fig9-left")))
+    if VIT in recipes:
         outputs.append(normalisation(bench, replace(item, name="sc.fig9-left-vit", recipes=(VIT,))))
-    outputs.append(sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right")))
+    if RESNET in recipes:
+        outputs.append(sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right")))
     return Output(
         tables={name: table for output in outputs for name, table in output.tables.items()},
         figures={name: figure for output in outputs for name, figure in output.figures.items()},
@@ -231,8 +233,8 @@ _NORMALISED = "Risk against coverage before and after logit normalisation"
 _PIXELS = "The paper's curves are over pixels of Cityscapes; with --small they are over drawn scenes."
 
 
-@item("sc.fig12", f"{_NORMALISED}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_PIXELS])
-@item("sc.fig16", f"{_NORMALISED}, DenseNet", recipes=[DENSENET], minutes=0.8)
+@item("sc.fig12", small_notes=[_PIXELS])
+@item("sc.fig16")
 def normalisation(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
     """Ranked by the MSP, and by normalised logits in both readings."""
     runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])

@@ -10,12 +10,9 @@ import torch
 from calibrant._arrays import Doubles
 from calibrant.experiments.papers.rankings import (
     CE,
-    DEEPLAB,
-    DENSENET,
     LS,
     READINGS,
     RESNET,
-    VIT,
     judge,
     normalise,
     seeds_table,
@@ -46,12 +43,11 @@ _PICTURES = 8
 _WINDOW = 0.05
 
 
-@item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[RESNET],
-      minutes=0.8)  # fmt: skip
+@item("sc.fig5")
 def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, starting with those whose rank label smoothing lowers most."""
     runs = smoothing_runs(bench, RESNET, methods=[CE, LS])
-    seed = min(set(runs.seeds(CE)) & set(runs.seeds(LS)))
+    seed = runs.common_seeds((CE, LS))[0]
     parts = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
     errors = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
@@ -85,7 +81,7 @@ def _pictures(
     bench: Workbench, runs: RunSet, seed: int, predictions: Predictions, rows: np.ndarray
 ) -> list[tuple[np.ndarray, str]]:
     """The pixels and the class of some rows of the test predictions, found by their ids."""
-    data = load_sets(runs.folders[LS][seed].recipe(), bench.data).test
+    data = load_sets(runs.folders[LS][seed].recipe(), bench.data_path(RESNET)).test
     at = {name: index for index, name in enumerate(data.ids)}
     ids = [str(predictions.ids[row]) for row in rows] if predictions.ids is not None else []
     if not ids or any(name not in at for name in ids):
@@ -105,7 +101,7 @@ _CASES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 _ALPHA = 0.2
 
 
-@item("sc.fig7", "The regularisation gradient of label smoothing by the probability of an error", minutes=0.1)
+@item("sc.fig7")
 def fig7(bench: Workbench) -> Output:
     """Four cases of sure and unsure predictions, and the gradient on the largest logit (Eq. 16)."""
     figure, axes = new_axes((6.4, 5.0), 2, 2)
@@ -152,9 +148,9 @@ _LARGEST = "The largest logit given the MSP, right and wrong predictions"
 _NO_PIXELS = "The paper's predictions are pixels of Cityscapes; with --small they are a classifier's on drawn scenes."
 
 
-@item("sc.fig13", f"{_LARGEST}, ViT-S/16", recipes=[VIT], minutes=0.8)
-@item("sc.fig14", f"{_LARGEST}, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8, small_notes=[_NO_PIXELS])
-@item("sc.fig17", f"{_LARGEST}, DenseNet", recipes=[DENSENET], minutes=0.8)
+@item("sc.fig13")
+@item("sc.fig14", small_notes=[_NO_PIXELS])
+@item("sc.fig17")
 def largest_logit(bench: Workbench, item: PaperItem, small_notes: Sequence[str] = ()) -> Output:
     """Of cross-entropy and of label smoothing, and the gap of wrong and right predictions."""
     runs = smoothing_runs(bench, item.recipes[0], methods=[CE, LS])
@@ -188,7 +184,7 @@ def mean_gap(gaps: Doubles) -> float:
     return float(finite.mean()) if len(finite) else float("nan")
 
 
-@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
+@item("sc.fig18")
 def fig18(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet."""
     runs = smoothing_runs(bench, RESNET, methods=[LS])
@@ -214,8 +210,7 @@ def fig18(bench: Workbench) -> Output:
     )
 
 
-@item("sc.fig19", "The normalised largest logit given the largest, for similar MSPs, alpha = 0.2", recipes=[RESNET],
-      minutes=0.8)  # fmt: skip
+@item("sc.fig19")
 def fig19(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
     runs = smoothing_runs(bench, RESNET, methods=[LS])

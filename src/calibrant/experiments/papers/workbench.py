@@ -8,28 +8,47 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import nan
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from calibrant._numbers import count
 from calibrant._progress import Progress, silent
-from calibrant.experiments.comparison import RUNS, STUDY, Failure, compare
+from calibrant._validation import listing
+from calibrant.data import FASHION, name_of_files
+from calibrant.experiments.comparison import Failure, compare
 from calibrant.experiments.engines import Engine
-from calibrant.experiments.evaluation import Flat, flat, more_numbers, numbers
-from calibrant.experiments.results import ResultRow, Results
+from calibrant.experiments.evaluation import Flat, flat
+from calibrant.experiments.papers.catalogue import PaperItem
+from calibrant.experiments.papers.data_sets import PublishedData, data_of, find_data
+from calibrant.experiments.papers.finished import (
+    FinishedRun,
+    check_fitting,
+    check_methods,
+    fits_data,
+    match_runs,
+    read_runs,
+    val_source,
+)
+from calibrant.experiments.results import Results
 from calibrant.experiments.study import Study, contenders_of
 from calibrant.experiments.tables.cells import NOTHING, TableCell, cell_of
-from calibrant.experiments.tables.summaries import columns_of
-from calibrant.losses import describe
 from calibrant.predictions import Predictions
-from calibrant.training import RESULT, TUNED_FOR, MethodSettings, Recipe, RunFolder, check_recipe, load
+from calibrant.training import (
+    TUNED_FOR,
+    MethodSettings,
+    Recipe,
+    RunFolder,
+    check_recipe,
+    load,
+    load_sets,
+    replace_settings,
+)
 
 #: Default seeds of an item.
 SEEDS = (0, 1, 2)
-#: The settings that make a run one of a method.
-_METHOD = ("loss", "targets", "mixing", "data.context_rate")
 
 #: A recipe without its method: scenes of 16 x 16 pixels, a network of two layers. ``context`` shows the test pictures
 #: with every object covered, ``texture`` with colours and patterns never seen, and ``mixed`` pools the latter with the
@@ -83,17 +102,19 @@ class RunSet:
         results: Every number of every run.
         folders: The runs that are tested, by method and then by seed.
         failures: Runs without numbers, each with the reason.
+        remarks: Sentences on finished runs that were given: which are left out, and which were trained otherwise.
     """
 
     recipe: Recipe
     results: Results
     folders: Mapping[str, Mapping[int, RunFolder]]
     failures: tuple[Failure, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence for each run that failed."""
-        return tuple(f"{f.method}, seed {f.seed}, has no numbers: {f.error}" for f in self.failures)
+        """The remarks, and a sentence for each run that failed."""
+        return (*self.remarks, *(f"{f.method}, seed {f.seed}, has no numbers: {f.error}" for f in self.failures))
 
     def folder(self, method: str, seed: int | None = None) -> RunFolder:
         """The folder of a method's run with this seed, or with its first."""
@@ -102,6 +123,20 @@ class RunSet:
     def seeds(self, method: str) -> list[int]:
         """The seeds of a method's runs."""
         return sorted(self.folders[method])
+
+    def common_seeds(self, methods: Sequence[str]) -> list[int]:
+        """The seeds that all of some methods have runs with; at least one."""
+        for method in methods:
+            if method not in self.folders:
+                raise ValueError(
+                    f"the figure needs runs of {method!r}, and the runs given are of {listing([*self.folders])}"
+                )
+        seeds = sorted(set.intersection(*(set(self.folders[method]) for method in methods)))
+        if not seeds:
+            raise ValueError(
+                f"the figure compares {listing(methods)} on the same seeds, and the runs have none in common"
+            )
+        return seeds
 
     def predictions(self, method: str, seed: int, name: str = "test") -> Predictions:
         """Predictions of a set, by a method's run with this seed."""
@@ -129,24 +164,75 @@ class Workbench:
         folder: Folder of the runs, by recipe, which all items share.
         small: The same methods on drawn scenes, in seconds per run.
         data: Folder of the papers' data.
+        named_data: Folders of data sets by their names, which take precedence.
         runs: Finished runs or comparisons, used instead of training.
         seeds: Seeds of the runs.
         engine: What executes them: processes of this machine if left out.
         progress: Called with the number of runs that are done.
+        item: The item that the runs are for, whose data and finished runs are checked before the first is trained.
     """
 
     folder: Path
     small: bool = False
     data: str | None = None
+    named_data: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Path] = ()
     seeds: Sequence[int] = SEEDS
     engine: Engine | None = None
     progress: Progress = silent
+    item: PaperItem | None = None
 
-    @property
-    def data_path(self) -> str | None:
-        """Folder of the data; None for drawn scenes."""
-        return None if self.small else self.data
+    def data_path(self, recipe: str) -> str | None:
+        """Folder of the data of a recipe; None for drawn scenes, and for the folder that a run remembers."""
+        return None if self.small else find_data(recipe, self.data, self.named_data)
+
+    @cached_property
+    def finished(self) -> dict[Path, list[FinishedRun]]:
+        """The finished runs that were given, by the folders that they were given as."""
+        return {path: read_runs(path) for path in self.runs}
+
+    @cached_property
+    def _checked(self) -> Workbench:
+        """Itself, once the data of every recipe of the item are whole and every folder of finished runs fits one."""
+        item = self.item
+        if item is None or self.small:
+            return self
+        if self.runs:
+            plans = {name: load(name) for name in item.recipes}
+            names = [name if plan.detection is None else plan.detection.pretraining for name, plan in plans.items()]
+            check_fitting(self.finished, {name: (load(name), data_of(name)) for name in names}, item.place)
+        if self.data is not None or self.named_data:
+            for name in item.recipes:
+                if not self.runs or load(name).detection is not None:
+                    self._check_data(name, item.place)
+        return self
+
+    def _check_data(self, recipe: str, place: str) -> None:
+        """Read the data of a recipe, and refuse a part of its data set or another one."""
+        path, data, plan = self.data_path(recipe), data_of(recipe), self._plan(recipe)
+        if path is None:
+            title, name = (data.title, data.name) if data is not None else (plan.data.layout,) * 2
+            raise ValueError(f"{place} needs {title} too; give its folder with --data {name}=DIR")
+        sets = load_sets(plan, path)
+        parts = (("train", sets.train), ("val", sets.val), ("test", sets.test))
+        samples = {name: len(part) for name, part in parts if part is not None}
+        classes, held_out = sets.train.classes, val_source(plan)
+        if data is not None and not (
+            data.has_classes(classes) and data.has_sizes(samples, val_of=held_out, redrawn=plan.data.resample)
+        ):
+            raise ValueError(
+                f"{path}: {place} takes {data.words}, and this folder has {len(classes)} classes and "
+                f"{count(sum(samples.values()))} samples ({sets.train.name}); --small makes it on drawn scenes"
+            )
+
+    def _plan(self, recipe: str) -> Recipe:
+        """A recipe, with the names of the classes where the data set is known by its name in ``--data`` alone."""
+        plan, data = load(recipe), data_of(recipe)
+        if self.small or data is None or data.name not in self.named_data or data.name != "fashion-mnist":
+            return plan
+        path = self.data_path(recipe)
+        is_known = path is not None and name_of_files(Path(path)) == data.name
+        return plan if is_known else replace_settings(plan, {"data.options": {"classes": list(FASHION)}})
 
     def run(
         self,
@@ -168,7 +254,7 @@ class Workbench:
             changes: In small: values of the experiment to replace, by section; another network has its own options.
             masks: In small: scenes with a label for every pixel.
         """
-        plan = load(recipe)
+        plan = self._checked._plan(recipe)
         if methods is not None:
             plan = check_recipe(
                 plan.model_dump(mode="json") | {"methods": dict(methods), "tables": {}, "expected": ()}, recipe
@@ -183,12 +269,12 @@ class Workbench:
                 plan = check_recipe(plain | sections, "the small recipe")
             names = [name for name in names if name in plan.methods]
         if self.runs:
-            return RunSet(plan, *existing_runs(plan, self.runs))
+            return self._take_finished(plan, None if self.small else data_of(recipe), names)
         study = Study(plan, contenders_of(plan, names), tuple(self.seeds), tuple(tune))
         small = "small-masks" if masks else "small"
         folder = self.folder / "runs" / (small if self.small else recipe.replace("/", "-"))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        comparison = compare(study, folder, data=self.data_path, engine=self.engine, progress=self.progress)
+        comparison = compare(study, folder, data=self.data_path(recipe), engine=self.engine, progress=self.progress)
         if comparison.failures and not comparison.finals:
             failure = comparison.failures[0]
             raise ValueError(f"{failure.method}, seed {failure.seed}, failed: {failure.error}")
@@ -197,96 +283,29 @@ class Workbench:
             folders.setdefault(run.method, {}).setdefault(run.seed, comparison.run_folder(run))
         return RunSet(plan, comparison.results, folders, comparison.failures)
 
+    def _take_finished(self, plan: Recipe, data: PublishedData | None, rows: Sequence[str]) -> RunSet:
+        """The finished runs of some rows of a recipe; at least one."""
+        if self.small:
+            check_fitting(self.finished, {"": (plan, data)}, "the small experiment")
+        check_methods(self.finished, plan, data)
+        methods = list(dict.fromkeys(plan.methods[row].of or row for row in rows))
+        runs = [run for finished in self.finished.values() for run in finished]
+        matched = match_runs(plan, runs, data, methods)
+        if not matched.folders:
+            raise ValueError(
+                f"none of the finished runs on {data.title if data is not None else plan.data.layout} is one of "
+                f"{listing([repr(method) for method in methods])}"
+            )
+        return RunSet(plan, matched.results, matched.folders, remarks=matched.notes)
+
     def recipes(self, names: Sequence[str]) -> list[str]:
-        """The recipes of an item to use: all; in small the first; with finished runs, those they belong to."""
+        """The recipes of an item to use: all; in small the first; with finished runs, those they fit."""
         if self.small:
             return list(names[:1])
-        if self.runs:
-            return [name for name in names if is_of(load(name), self.runs)] or list(names[:1])
+        if self._checked.runs:
+            runs = [run for finished in self.finished.values() for run in finished]
+            return [name for name in names if any(fits_data(run, load(name), data_of(name)) for run in runs)]
         return list(names)
-
-
-def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
-    """Every number of finished runs, and their folders by method and seed; of two runs with one seed, the first.
-
-    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder. Paths are
-    folders of runs and of comparisons.
-    """
-    columns, rows = columns_of(recipe), []
-    folders: dict[str, dict[int, RunFolder]] = {}
-    owners: dict[tuple[str, str, int], Path] = {}
-    for path in paths:
-        for run, purposes in _runs(path, recipe):
-            if any(owners.setdefault((p.method, p.tuned_for, p.seed), run.path) != run.path for p in purposes):
-                continue
-            folders.setdefault(purposes[0].method, {}).setdefault(purposes[0].seed, run)
-            values = (*numbers(run.path), *more_numbers(run.path, columns))
-            rows += [purpose._replace(**number._asdict()) for purpose in purposes for number in values]
-    return Results(rows), folders
-
-
-def is_of(recipe: Recipe, paths: Sequence[Path]) -> bool:
-    """Whether any of the runs has the data and the network of a recipe."""
-    networks = {recipe.model.name, *(method.model.get("name") for method in recipe.methods.values())}
-    runs = (run.recipe() for path in paths for run in _run_folders(path))
-    return any(run.data.layout == recipe.data.layout and run.model.name in networks for run in runs)
-
-
-def _runs(path: Path, recipe: Recipe) -> Iterator[tuple[RunFolder, list[ResultRow]]]:
-    """Final runs with their purposes: one row of results, of any number, per method and tuning target."""
-    if not (path / STUDY).exists():
-        for run in _run_folders(path):
-            plan = run.recipe()
-            name = method_of(recipe, plan) or path.name
-            yield run, [ResultRow(plan.key, name, "{}", "", "final", plan.seed, "test", "none", nan, "accuracy", nan)]
-        return
-    finals: dict[str, list[ResultRow]] = {}
-    for row in Results.load(path).where(stage="final", set="test", posthoc="none", metric="accuracy"):
-        finals.setdefault(row.run, []).append(row)
-    for key, purposes in finals.items():
-        run = RunFolder(path / RUNS / key)
-        method = None if purposes[0].method in recipe.methods else method_of(recipe, run.recipe())
-        yield run, [row._replace(method=method or row.method) for row in purposes]
-
-
-def _run_folders(path: Path) -> list[RunFolder]:
-    if (path / STUDY).exists():
-        return [RunFolder(folder) for folder in sorted((path / RUNS).iterdir()) if (folder / RESULT).exists()]
-    if not (path / RESULT).exists():
-        raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
-    return [RunFolder(path)]
-
-
-def method_of(recipe: Recipe, run: Recipe) -> str | None:
-    """The method of a recipe that a run was trained by: the same loss, targets, mixing and share of context images.
-
-    Of several, the one that agrees in most of the other settings that methods change: network, data, length.
-    """
-    contenders = contenders_of(recipe)
-    names = sorted({key for contender in contenders.values() for key in contender.settings} - set(_METHOD))
-    trained, agreement = _plain(run), {}
-    for name, contender in contenders.items():
-        planned = Study(recipe, {name: contender}, (run.seed,)).final(name, contender.settings, run.seed, "").recipe
-        if planned.key == run.key:
-            return name
-        plain = _plain(planned)
-        if all(_value(plain, key) == _value(trained, key) for key in _METHOD):
-            agreement[name] = sum(_value(plain, key) == _value(trained, key) for key in names)
-    return max(agreement, key=lambda name: agreement[name], default=None)
-
-
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as plain values, the loss with its defaults."""
-    plain: dict[str, Any] = recipe.model_dump(mode="json")
-    return plain | {"loss": describe(recipe.loss.name).defaults() | plain["loss"]}
-
-
-def _value(plain: Mapping[str, Any], name: str) -> Any:
-    """The value of a recipe under a dotted name, or None."""
-    value: Any = plain
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bool = False) -> Recipe:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from calibrant._files import written_aside
 from calibrant._numbers import p_value
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import BEST, Column, Line, Table, TableCell, number_text
 from calibrant.metrics import describe
 from calibrant.report import DASH, MINUS, TIMES, PrintedNumber, render_comparison_table
@@ -55,7 +56,7 @@ def _words(table: Table) -> tuple[list[_Words], list[_Words]]:
     ]
     right = [_Words("Note", lambda line: line.note)]
     left, right = ([words for words in side if any(map(words.of, table.rows))] for side in (left, right))
-    return [_Words("Method", lambda line: line.method), *left], right
+    return [_Words("Method", lambda line: short_title(line.method)), *left], right
 
 
 def _printed_number(cell: TableCell | None, column: Column, line: Line, usual: int) -> PrintedNumber:
@@ -209,14 +210,17 @@ def html(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Comma-separated values: per column mean, standard deviation and number of runs, unrounded; shares as shares."""
+    """Comma-separated values: per column mean, standard deviation and number of runs, unrounded; shares as shares.
+
+    Methods have the names that the results have.
+    """
     left, right = _words(table)
     file = io.StringIO()
     writer = csv_files.writer(file, lineterminator="\n")
     heads_ = [head for column in table.columns for head in _csv_heads(column)]
     writer.writerow([*(w.head for w in left), *heads_, *(w.head for w in right)])
     for line in table.rows:
-        before = [line.metric if w.of is _measure else w.of(line) for w in left]
+        before = [line.method, *(line.metric if w.of is _measure else w.of(line) for w in left[1:])]
         cells = [v for cell, c in zip(line.cells, table.columns, strict=True) for v in _csv_values(cell, c)]
         writer.writerow([*before, *cells, *(w.of(line) for w in right)])
     return file.getvalue()

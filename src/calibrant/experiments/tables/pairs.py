@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from calibrant.experiments.results import Results
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of, check_direction, column_of
 from calibrant.experiments.tables.labels import (
     RowSource,
@@ -38,8 +38,9 @@ class Paired(NamedTuple):
     Attributes:
         seeds: of both methods.
         mean: of the differences.
-        low, high: the 95% t-interval of the mean; NaN for one seed.
-        t_p: of the paired t-test, two-sided; NaN for one seed.
+        low, high: the 95% t-interval of the mean; NaN for one seed, and where all differences are the same: they say
+            nothing of how seeds differ.
+        t_p: of the paired t-test, two-sided; NaN likewise.
         wilcoxon_p: of the signed-rank test, two-sided and exact also with ties, up to 14 seeds; zeros are left out.
         wins: in how many seeds the first is better.
         differences: in the order of the seeds.
@@ -56,10 +57,8 @@ class Paired(NamedTuple):
 
     @property
     def is_testable(self) -> bool:
-        """Whether a t-test is meaningful: not for few seeds, nor for equal differences."""
-        # Differences of rounded numbers are equal up to their last digits.
-        spread = max(self.differences) - min(self.differences)
-        return len(self.differences) >= FEWEST and spread > 1e-9 * max(map(abs, self.differences))
+        """Whether an interval and a t-test are meaningful: not for few seeds, nor for equal differences."""
+        return len(self.differences) >= FEWEST and not math.isnan(self.t_p)
 
 
 def paired(results: Results, first: str, second: str, column: Column | str) -> Paired:
@@ -108,14 +107,10 @@ def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, bett
 
 def _t_test(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
     """The 95% interval of the mean, and the p-value of a mean of 0."""
-    if len(d) < 2:
+    # Differences of rounded numbers are equal up to their last digits.
+    if len(d) < 2 or np.ptp(d) <= 1e-9 * np.abs(d).max():
         return math.nan, math.nan, math.nan
-    mean = float(d.mean())
-    if not d.std():  # the same difference for every seed
-        return mean, mean, 0.0 if mean else 1.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # differences are nearly equal, which `is_testable` checks
-        test = stats.ttest_1samp(d, 0.0)
+    test = stats.ttest_1samp(d, 0.0)
     interval = test.confidence_interval(0.95)
     return float(interval.low), float(interval.high), float(test.pvalue)
 
@@ -212,31 +207,39 @@ def differences(
 
     Returns:
         Mean difference, its 95% t-interval, p of the paired t-test, the same after Holm's correction over the rows of
-        a metric, p of Wilcoxon's test, and in how many seeds the method is better. It has no rows if the reference
-        has no numbers.
+        a metric, p of Wilcoxon's test, and in how many seeds the method is better; with fewer than three seeds only
+        the difference and in how many seeds it is better. It has no rows if the reference has no numbers.
     """
     base, rows = references(results, reference), list(sources(results, methods))
-    lines = []
+    lines, most = [], 0
     for column in map(column_of, columns):
         for k, targets, pair, holm, change in compare_rows(rows, base, column):
-            n, t_p = len(pair.seeds), pair.t_p if pair.is_testable else math.nan
+            n = len(pair.seeds)
+            low, high, t_p = (pair.low, pair.high, pair.t_p) if pair.is_testable else (math.nan,) * 3
             numbers = (t_p, holm, pair.wilcoxon_p if n >= FEWEST else math.nan)
-            cells = (
-                TableCell(pair.mean, math.nan, n, change=change), TableCell(pair.low, math.nan, n, high=pair.high),
-                *(TableCell(p, math.nan, n) for p in numbers), TableCell(pair.wins, math.nan, n),
-            )  # fmt: skip
+            tests = (TableCell(low, math.nan, n, high=high), *(TableCell(p, math.nan, n) for p in numbers))
+            cells = (TableCell(pair.mean, math.nan, n, change=change), *tests, TableCell(pair.wins, math.nan, n))
             set_name = "" if column.set == "test" else column.set
             lines.append(Line(rows[k].name, targets, cells, set_name, column.metric))
-    heads = (
+            most = max(most, n)
+    heads: tuple[Column, ...] = (
         Column("", kind="difference"), Column("", kind="interval"), Column("", title="p", kind="p"),
         Column("", title="p (Holm)", kind="p"), Column("", title="p (Wilcoxon)", kind="p"), Column("", kind="wins"),
     )  # fmt: skip
-    note = (
-        f"Each method minus {reference}{same_target_words(base)}, seed by seed: the mean and its interval, p of the "
-        "paired t-test, the same after Holm's correction over the rows of a measure, and p of Wilcoxon's signed-rank "
-        f"test, from {FEWEST} seeds on. • better and ∘ worse: Holm's p is below {LEVEL}."
-    )
-    return Table(f"Differences from {reference}" if title is None else title, note, heads, tuple(lines))
+    name = short_title(reference)
+    note = f"Each method minus {name}{same_target_words(base)}, seed by seed: the mean"
+    if most < FEWEST:
+        seeds = "one seed is" if most == 1 else f"{most} seeds are"
+        note += f"; {seeds} too few for an interval or a test, which take {FEWEST}."
+        heads = (heads[0], heads[-1])
+        lines = [line._replace(cells=(line.cells[0], line.cells[-1])) for line in lines]
+    else:
+        note += (
+            " and its interval, p of the paired t-test, the same after Holm's correction over the rows of a measure, "
+            f"and p of Wilcoxon's signed-rank test; no interval and no t-test with fewer than {FEWEST} seeds, or where "
+            f"all seeds differ by the same. • better and ∘ worse: Holm's p is below {LEVEL}."
+        )
+    return Table(f"Differences from {name}" if title is None else title, note, heads, tuple(lines))
 
 
 def same_target_words(reference: Mapping[str, RowSource]) -> str:

@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from calibrant._numbers import significant
 from calibrant.experiments.results import Results
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import (
     BEST,
     NOTHING,
@@ -119,7 +120,7 @@ def _describe_marks(columns: Sequence[Column], lines: Sequence[Line]) -> str:
 
 
 def _describe_missing(missing: Sequence[tuple[str, str]]) -> str:
-    names = [name + (f" tuned for {target}" if target else "") for name, target in missing]
+    names = [short_title(name) + (f" tuned for {target}" if target else "") for name, target in missing]
     return f"No runs of {enumerate_words(names)} have numbers." if names else ""
 
 
@@ -132,7 +133,7 @@ def _mark_against(
 ) -> tuple[list[Line], str]:
     """The lines, with cells marked that differ from the reference beyond chance, and the note on the marks."""
     if not base:
-        return lines, f"Nothing is tested against {reference}: it has no numbers here."
+        return lines, f"Nothing is tested against {short_title(reference)}: it has no numbers here."
     cells, tests = [list(line.cells) for line in lines], 0
     for k, column in enumerate(columns):
         changes, number = marks(rows, base, column)
@@ -141,10 +142,12 @@ def _mark_against(
             cell = cells[n][k]
             if cell is not None:
                 cells[n][k] = cell._replace(change=change)
-    words = f"• better and ∘ worse than {reference}{same_target_words(base)} (paired t-test over the seeds, p < 0.05, "
-    words += "Holm's correction)."
+    words = (
+        f"• better and ∘ worse than {short_title(reference)}{same_target_words(base)} (paired t-test over the seeds, "
+        "p < 0.05, Holm's correction)."
+    )
     if not tests:
-        words = f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
+        words = f"Nothing is tested against {short_title(reference)}: that takes {FEWEST} seeds."
     return [line._replace(cells=tuple(marked)) for line, marked in zip(lines, cells, strict=True)], words
 
 
@@ -276,16 +279,16 @@ def columns_of(recipe: Recipe) -> list[Column]:
 
 
 def recipe_table(results: Results, recipe: Recipe, number: str) -> Table:
-    """A table of the recipe, by its name there, with the rows of the paper; rows without runs are empty."""
+    """A table of the recipe, by its name there, with the rows of the paper that have runs."""
     settings = recipe.tables[number]
     columns = tuple(parse_column(text) for text in settings.columns)
-    lines = [line for row in settings.rows for line in _lines(results, recipe, row, columns)]
+    lines = [line for row in settings.rows for line in _lines(results, recipe, row, columns) if any(line.cells)]
     runs = describe_runs(lines)
     if not runs:
         return Table("", "", columns, ())
     repaired = any(cell is not None and cell.remark for line in lines for cell in line.cells)
     words = (runs, "In brackets: the mean temperature over the seeds." if repaired else "")
-    title = settings.title or f"{recipe.paper}, Table {number}, {recipe.title}"
+    title = settings.title or ", ".join(filter(None, (recipe.paper, f"Table {number}", recipe.title)))
     return Table(title, " ".join(filter(None, words)), columns, mark_best(columns, lines))
 
 
@@ -316,8 +319,8 @@ def _cell(rows: Results, label: Label, column: Column) -> TableCell | None:
 def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     """A paper's numbers beside ours: a row per method, set and metric that the recipe's ``expected`` names.
 
-    Our cells are empty if there are no runs of the label. If we tuned for several targets and the label names none,
-    there is a row for each. Settings that only the search ran have their numbers on the validation set.
+    A label without runs has no row. If we tuned for several targets and the label names none, there is a row for each.
+    Settings that only the search ran have their numbers on the validation set.
     """
     columns = tuple(Column("", title=None, kind=kind) for kind in ("paper", "ours", "difference"))
     names: list[str] = results.column("method")
@@ -325,6 +328,8 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     for entry in recipe.expected:
         label = label_of(recipe, entry.method, names)
         rows = rows_of_method(results, label)
+        if not rows:
+            continue
         meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
         name = entry.method.partition(", tuned for ")[0]
         for targets, tuned_rows in meanings or [((), rows.where(stage="search"))]:

@@ -204,7 +204,8 @@ class Abbreviation(NamedTuple):
 def collect_abbreviations(methods: Mapping[str, str] | None = None) -> dict[str, Abbreviation]:
     """The abbreviations of the metrics and of a page's methods, by their lower-case spelling.
 
-    A metric is written as its label, also where the text has the name of its function; methods stay as they are.
+    A metric is written as its label, also where the text has the name of its function; methods in lower case stay as
+    they are.
 
     Example:
         >>> collect_abbreviations()["e_aurc"].spelling
@@ -216,7 +217,7 @@ def collect_abbreviations(methods: Mapping[str, str] | None = None) -> dict[str,
     for method, title in (methods or {}).items():
         # A title that repeats the name explains nothing.
         if title.lower() != method.lower():
-            entries[method.lower()] = Abbreviation("", title, title)
+            entries[method.lower()] = Abbreviation("" if method.islower() else method, title, title)
     for metric in METRICS.values():
         if metric.title:
             has_title = metric.title in metric.description
