@@ -373,6 +373,6 @@ def test_an_export_that_cannot_be_right_is_refused(tmp_path, monkeypatch):
     other = LogisticRegression(C=1e-4).fit(*samples(3)[0])
     convert = skl2onnx.to_onnx
     monkeypatch.setattr(skl2onnx, "to_onnx", lambda _, *rest, **options: convert(other, *rest, **options))
-    with pytest.raises(ValueError, match=r"other decisions than the estimator on \d+ of 900 samples"):
+    with pytest.raises(ValueError, match=r"\d+ of 900 rows"):
         selective.export(tmp_path / "a.onnx", x)
     assert not list(tmp_path.iterdir())
