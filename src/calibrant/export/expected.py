@@ -171,13 +171,12 @@ class ExpectedCheck:
                 f"{' and '.join(parts)}{off}{reason}"
             )
         off = f"; probabilities differ by at most {gap}" if has_confidence else ""
-        if self.differing:
-            text = f"the answers differ from {title} in {count(self.differing)} of {rows} rows{off}"
-        else:
-            text = f"the answers agree with {title} in all {rows} rows{off}"
-        if self.tied:
-            text += f"; in {count(self.tied)} rows two classes are equally likely, and the graph answers the other"
-        return Agreement("expected", self.rows, self.differing, text)
+        differing = self.differing + self.tied
+        text = f"the answers agree with {title} in all {rows} rows{off}"
+        if differing:
+            tied = f", in {count(self.tied)} of them between equally likely classes" if self.tied else ""
+            text = f"the answers differ from {title} in {count(differing)} of {rows} rows{tied}{off}"
+        return Agreement("expected", self.rows, differing, text)
 
     @property
     def not_checked(self) -> list[str]:
