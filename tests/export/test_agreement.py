@@ -22,6 +22,8 @@ onnx = pytest.importorskip("onnx")
 skl2onnx = pytest.importorskip("skl2onnx")
 helper, T = onnx.helper, onnx.TensorProto
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")  # of scikit-learn, about SVC
+
 TEXT, NUMBERS = ["zebra", "ant", "mule"], [7, 3, 11]
 
 
@@ -65,7 +67,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*probability.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("classes", "names"), [(2, TEXT), (3, NUMBERS), (3, TEXT), (2, NUMBERS)])
 @pytest.mark.parametrize(("model", "method", "options"), MODELS)
 def test_scikit_learn_s_own_labels_confirm_the_order(model, method, options, classes, names, tmp_path):
@@ -88,7 +90,6 @@ def test_scikit_learn_s_own_labels_confirm_the_order(model, method, options, cla
     assert not again.not_checked
 
 
-@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")
 @pytest.mark.parametrize("names", [TEXT, NUMBERS])
 @pytest.mark.parametrize(
     ("model", "options"),
@@ -105,7 +106,7 @@ def test_reversed_scores_of_two_classes_are_refused(model, options, names, tmp_p
     x, y = samples(2, names)
     model.fit(x[:200], y[:200])
     policy, proto = policy_for(model, "logits"), converted(model, x, **options)
-    with pytest.raises(ValueError, match=r"contradicts itself in \d\d\d of 400 rows.*swapped.*raw_scores") as refusal:
+    with pytest.raises(ValueError, match=r"contradicts itself: in \d\d\d of 400 rows.*swapped.*raw_scores") as refusal:
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=x)
     assert all(name in str(refusal.value) for name in policy.class_names)
     values = both_columns(model.decision_function(x))
@@ -190,7 +191,7 @@ ROWS = np.random.default_rng(0).standard_normal((600, 4)).astype(np.float32)
 @pytest.mark.parametrize("order", [[4, 3, 2, 1, 0], [1, 0, 2, 3, 4], [1, 2, 3, 4, 0]])
 def test_outputs_in_another_order_than_the_label_are_refused(order, tmp_path):
     for inputs in (ROWS, None):
-        with pytest.raises(ValueError, match=r"contradicts itself in \d+ of (600|34) rows.*put them in the order"):
+        with pytest.raises(ValueError, match=r"contradicts itself: in \d+ of (600|34) rows.*put them in the order"):
             export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=labelled(order), inputs=inputs)
     names = list("vwxyz")
     with pytest.raises(ValueError, match="v, w, x, y, z"):
@@ -208,7 +209,7 @@ def test_two_rare_classes_that_are_swapped_are_found(tmp_path):
     best = (x @ WEIGHT).argmax(1)
     rare = np.flatnonzero(best < 2)[:24]
     x = np.concatenate([x[best >= 2], x[rare]])
-    with pytest.raises(ValueError, match=f"contradicts itself in {len(rare)} of"):
+    with pytest.raises(ValueError, match=f"contradicts itself: in {len(rare)} of"):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=labelled([1, 0, 2, 3, 4]), inputs=x)
 
 
@@ -278,7 +279,7 @@ def test_another_threshold_than_one_half_is_no_contradiction(tmp_path):
         weights = {"w": WEIGHT[:, :2], "bias": np.array([0.0, bias], np.float32)}
         model = build(nodes, outputs, weights=weights)
         done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, inputs=ROWS)
-        differing = (z.argmax(1) != (z + [0, bias]).argmax(1)).sum()
+        differing = (z.argmax(1) != (z + np.array([0, bias])).argmax(1)).sum()
         assert done.checks[1].differing == differing > 0
     assert differing > 60
 

@@ -101,12 +101,20 @@ def check_model(
     own, reason = None, ""
     if source.label is not None:
         own, reason = _hold_against_label(policy, source, batches, values, real=real, settled=settled)
-    if policy.evidence.get("zero_class") is not None and _is_antisymmetric(values) and not settled:
-        raise ValueError(
-            "the policy was fitted on one column z, whose logits are 0 and z, but the model gives -z and z, which are "
-            "twice as far apart: fit the policy on both columns, -z and z"
-        )
+    mismatch = one_column_mismatch(policy, batches)
+    if mismatch and not settled:
+        raise ValueError(mismatch)
     return own, reason
+
+
+def one_column_mismatch(policy: Policy, batches: Sequence[CheckBatch]) -> str:
+    """That a policy was fitted on one column of logits and a model gives -z and z; empty where that is not so."""
+    if policy.evidence.get("zero_class") is None or not all(_is_antisymmetric(batch.logits) for batch in batches):
+        return ""
+    return (
+        "the policy was fitted on one column z, whose logits are 0 and z, but the model gives -z and z, which are "
+        "twice as far apart: fit the policy on both columns, -z and z"
+    )
 
 
 def _hold_against_label(
@@ -132,9 +140,7 @@ def _hold_against_label(
     differ: Bools = largest - values[np.arange(len(own)), own] > CLOSE * np.maximum(1.0, np.abs(largest))
     differing, rows = int(differ.sum()), count(len(own))
     if not differing:
-        text = (
-            f"the largest of the output {tensor} is at the class that the model's own {label} names in all {rows} rows"
-        )
+        text = f"the class of the largest of {tensor} is the model's own label ({label}) in all {rows} rows"
         return Agreement("label output", len(own), 0, text), ""
     order, more = find_order(np.where(differ, values.argmax(1), own), own)
     by_threshold = policy.num_classes == 2 and _same_ranking(values[:, 1] - values[:, 0], own)
@@ -151,13 +157,13 @@ def _hold_against_label(
             advice = "if it labels by another rule, the expected answers show that its outputs are right (--expected)"
         random = "" if real else "; the inputs of this check are random, so try real ones (--inputs)"
         raise ValueError(
-            f"the model contradicts itself in {count(differing)} of {rows} rows, where the largest of its output "
-            f"{tensor} is not at the class that its output {label} names: {advice}{random}"
+            f"the model contradicts itself: in {count(differing)} of {rows} rows the class of the largest of {tensor} "
+            f"is not its own label ({label}); {advice}{random}"
         )
     why = ": it decides by another threshold" if by_threshold else ""
     text = (
-        f"the largest of the output {tensor} is not at the class that the model's own {label} names in "
-        f"{count(differing)} of {rows} rows{why}"
+        f"the class of the largest of {tensor} is not the model's own label ({label}) in {count(differing)} of {rows} "
+        f"rows{why}"
     )
     return Agreement("label output", len(own), differing, text), ""
 
@@ -177,10 +183,11 @@ def fresh(batches: Sequence[CheckBatch]) -> list[CheckBatch]:
     return [batch for batch in batches if not batch.repeats]
 
 
-def _is_antisymmetric(values: Doubles) -> bool:
+def _is_antisymmetric(logits: Array) -> bool:
     """Whether two columns are -z and z."""
-    scale = np.maximum(np.abs(values).max(1), 1e-30)
-    return values.shape[1] == 2 and bool((np.abs(values.sum(1)) <= CLOSE * scale).all() and np.abs(values).any())
+    values = logits.astype(np.float64)
+    scale = np.abs(values).max(1)
+    return values.shape[1] == 2 and bool((np.abs(values.sum(1)) <= CLOSE * scale).all() and scale.any())
 
 
 def differences_from_fit(policy: Policy, batches: Sequence[CheckBatch]) -> list[str] | None:

@@ -154,8 +154,8 @@ class ExpectedCheck:
         self._ours.append(np.where(is_tied, label, answers.label))
         self._theirs.append(label)
 
-    def agreement(self) -> Agreement:
-        """In how many rows the answers differ; raises where they contradict each other."""
+    def agreement(self, hint: str = "") -> Agreement:
+        """In how many rows the answers differ; raises where they contradict each other, with a hint if there is one."""
         title, rows, expected = self.expected.title, count(self.rows), self.expected
         has_confidence = expected.values is not None or expected.confidence is not None
         parts = [f"{count(self.labels)} have another class"]
@@ -164,11 +164,12 @@ class ExpectedCheck:
         gap = significant(self.gap, 2)
         order, more = find_order(np.concatenate(self._ours), np.concatenate(self._theirs))
         if order or self.differing > MOST_DIFFERING * self.rows:
-            reason = f"; {order_words(self.policy, order)}, {count(more)} more would agree" if order else ""
+            if order:
+                hint = f"{order_words(self.policy, order)}, {count(more)} more would agree"
             off = f", and probabilities differ by up to {gap}" if has_confidence else ""
             raise ValueError(
                 f"the graph contradicts {title} in {count(self.differing)} of {rows} rows, so nothing was written: "
-                f"{' and '.join(parts)}{off}{reason}"
+                f"{' and '.join(parts)}{off}{hint and f'; {hint}'}"
             )
         off = f"; probabilities differ by at most {gap}" if has_confidence else ""
         differing = self.differing + self.tied
