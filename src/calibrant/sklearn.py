@@ -205,7 +205,7 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         if not differing:
             return exported
         remark = (
-            f"In {differing} of {len(inputs)} samples the graph, in float32, decides differently from scikit-learn."
+            f"In {differing} of {len(inputs)} samples the graph, in float32, answers differently from scikit-learn."
         )
         return replace(exported, remarks=(*exported.remarks, remark))
 

@@ -16,7 +16,7 @@ from calibrant._files import check_output, written_aside
 from calibrant._imports import need
 from calibrant._numbers import count, percent, significant
 from calibrant._validation import differing_names, listing
-from calibrant.export.agreement import CHANCE, Agreement, check_model, differences_from_fit
+from calibrant.export.agreement import CHANCE, Agreement, check_model, differences_from_fit, one_column_mismatch
 from calibrant.export.expected import ExpectedCheck, check_rows, to_expected
 from calibrant.export.graph import attach, interface, make_logits_graph
 from calibrant.export.inputs import check_input_size, count_rows, model_batches
@@ -179,7 +179,7 @@ def export_onnx(
     verification = verify(policy, graph, batches, expected_check)
     checks, not_checked = [_policy_agreement(verification)], list[str]()
     if expected_check is not None:
-        checks.append(expected_check.agreement())
+        checks.append(expected_check.agreement(one_column_mismatch(policy, batches)))
         not_checked += expected_check.not_checked
     if model is None and onnx_model is None:
         not_checked.append(_missing_model(policy))
@@ -222,10 +222,11 @@ def _check_opset(opset: int | None, onnx_model: Any) -> None:
 
 
 def _policy_agreement(verification: Verification) -> Agreement:
+    takes, rows = verification.policy.takes, count(verification.rows)
     accepted = f", {count(verification.accepted)} of them accepted" if verification.accepted else ""
     text = (
-        f"given the same outputs of the model, onnxruntime answers as the policy does in {count(verification.rows)} "
-        f"rows{accepted}; probabilities differ by at most {significant(verification.difference, 1)}"
+        f"given the same {takes}, onnxruntime answers as the policy does in {rows} rows{accepted}; "
+        f"probabilities differ by at most {significant(verification.difference, 1)}"
     )
     return Agreement("policy", verification.rows, verification.undecided, text)
 
@@ -233,7 +234,7 @@ def _policy_agreement(verification: Verification) -> Agreement:
 def _missing_model(policy: Policy) -> str:
     """What a graph without a model leaves to those who use it."""
     order = "" if policy.class_names is None else f", in the order {listing(policy.class_names, 5)}"
-    return f"the model: the {policy.takes} must come from the one that the policy was fitted on{order}"
+    return f"the model: its {policy.takes} must be those that the policy was fitted on{order}"
 
 
 def _missing_evidence(
@@ -242,21 +243,19 @@ def _missing_evidence(
     """What the lack of expected answers leaves open."""
     alike = ""
     if real and differences_from_fit(policy, batches) == []:
-        alike = (
-            "; scores, confidences and predicted classes are distributed as at the fit, which is a sign but no proof"
-        )
+        alike = ", although scores, confidences and predicted classes are distributed as at the fit"
     missing = [
-        f"that this is the model that the policy was fitted on: nothing ties them together{alike}; the expected "
-        "answers to the inputs show it (--expected)"
+        f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
+        "expected answers to the inputs (--expected)"
     ]
     if own is None and not is_named:
         names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
-        order = f"the order of the classes: the model's outputs are taken to be {listing(names, 5)} in this order"
+        order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
         missing.append(order + (f" ({reason})" if reason else ""))
     elif reason:
         missing.append(reason)
     if not real:
-        missing.append("real inputs: those of the check are random")
+        missing.append("how it answers real inputs: those of the check are random")
     return missing
 
 
