@@ -31,7 +31,7 @@ TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedRows:
     """What is expected of the rows of the inputs: values that the policy takes, or labels and perhaps more."""
 
     title: str
@@ -43,7 +43,7 @@ class Expected:
     accept: Bools | None = None
 
 
-def to_expected(policy: Policy, source: Any) -> Expected:
+def to_expected(policy: Policy, source: Any) -> ExpectedRows:
     """What a caller expects: predictions, decisions, an array of labels, or the path of a file of one of these.
 
     The labels of decisions are positions, as `Policy.decide` gives them, or names; those alone are read as
@@ -60,7 +60,7 @@ def to_expected(policy: Policy, source: Any) -> Expected:
         policy.check(source)
         loaded, title = source.load(), next(iter(source.files), title)
         group = None if policy.group is None else policy.group_numbers(loaded.groups[policy.group])
-        return Expected(title, len(loaded), getattr(loaded, policy.takes), group)
+        return ExpectedRows(title, len(loaded), getattr(loaded, policy.takes), group)
     is_decided = isinstance(source, Decisions)
     labels, confidence, accept = (
         None if values is None else as_numpy("expected", values)[0]
@@ -81,7 +81,7 @@ def to_expected(policy: Policy, source: Any) -> Expected:
     for name, values in (("confidence", confidence), ("accept", accept)):
         if values is not None and values.shape != label.shape:
             raise ValueError(f"{title}: {name} must be {list(label.shape)} like the labels, got {list(values.shape)}")
-    return Expected(title, len(label), None, None, label, confidence, None if accept is None else accept != 0)
+    return ExpectedRows(title, len(label), None, None, label, confidence, None if accept is None else accept != 0)
 
 
 def read_decisions(path: Path) -> Decisions[Any] | Array | None:
@@ -117,7 +117,7 @@ def _decisions_in_arrays(arrays: Array | dict[str, Array]) -> Decisions[Any] | A
 class ExpectedCheck:
     """A graph's answers against those expected, added up a batch at a time."""
 
-    def __init__(self, policy: Policy, expected: Expected) -> None:
+    def __init__(self, policy: Policy, expected: ExpectedRows) -> None:
         self.policy, self.expected = policy, expected
         self.rows = self.differing = self.labels = self.decisions = self.tied = 0
         self.gap = 0.0
@@ -191,7 +191,7 @@ class ExpectedCheck:
         return [f"{' and '.join(missing)}, which {expected.title} does not hold"] if missing else []
 
 
-def check_rows(expected: Expected, rows: int) -> None:
+def check_rows(expected: ExpectedRows, rows: int) -> None:
     """Raise unless there is one expected answer for each row of the inputs."""
     if expected.rows != rows:
         raise ValueError(

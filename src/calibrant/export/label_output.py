@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._validation import Ints, listing
-from calibrant.predictions.schema import number_of, same_class
+from calibrant.predictions import number_of, same_class
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:

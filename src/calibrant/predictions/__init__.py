@@ -13,7 +13,15 @@
 
 from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.predictions import Predictions, check_group, replace_data
-from calibrant.predictions.schema import IGNORED, UNITS, class_name, customary_positive, is_one_column
+from calibrant.predictions.schema import (
+    IGNORED,
+    UNITS,
+    class_name,
+    customary_positive,
+    is_one_column,
+    number_of,
+    same_class,
+)
 from calibrant.predictions.stores import BATCH, FileStore
 from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 
