@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from calibrant._files import parse_json
-from calibrant._numbers import count, significant
-from calibrant._validation import differing_names, listing
+from calibrant._validation import listing
 from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
-from calibrant.cli.options import Json, Quiet, TrustCode, check_kind, trusts_run
+from calibrant.cli.options import Column, Json, Quiet, TrustCode, check_kind, open_for_policy, parse_opening, trusts_run
 from calibrant.cli.schema import versioned
-from calibrant.export import Exported, export_onnx, read_inputs
+from calibrant.export import Exported, export_onnx, read_decisions, read_inputs
 from calibrant.selective import Policy
 
 
@@ -56,6 +56,14 @@ def export_command(
     inputs: Annotated[
         Path | None, typer.Option(help="Real inputs for the check, .npy or .npz by name; else random ones.")
     ] = None,
+    expected: Annotated[
+        str | None,
+        typer.Option(
+            help="What is right for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
+            "calibrant apply, or labels in .npy or .npz. What contradicts is not written."
+        ),
+    ] = None,
+    column: Column = None,
     opset: Annotated[int | None, typer.Option(help="Opset of the graph; an existing ONNX model keeps its own.")] = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -63,7 +71,8 @@ def export_command(
 ) -> None:
     """Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.
 
-    Checked before it is written: onnxruntime must answer as the policy does.
+    Checked before it is written: onnxruntime must answer as the policy does, the largest output be the model's own
+    label if it gives one, and the answers those of --expected. What could not be checked is printed.
     """
     sources = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
     sources["--logits-only"] = logits_only
@@ -73,6 +82,8 @@ def export_command(
     for name, value in (("--weights", weights), ("--model-args", model_args)):
         if value is not None and model is None:
             raise ValueError(f"{name} goes with --model")
+    if column is not None and expected is None:
+        raise ValueError("--column goes with --expected")
     if trust_code and run is None:
         raise ValueError("--trust-code goes with --run: the model of --model is run as you name it")
     check_kind(output, "a graph", ".onnx")
@@ -80,6 +91,7 @@ def export_command(
         raise ValueError(f"--policy {policy}: there is no such file")
     fitted = Policy.load(policy)
     examples = None if inputs is None else _inputs(inputs)
+    answers = None if expected is None else _expected(fitted, expected, column, has_inputs=inputs is not None)
     shape = None if input_shape is None else _shape(input_shape)
     network, names = None, list[str]()
     if model is not None:
@@ -93,9 +105,6 @@ def export_command(
         network, run_shape, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
         shape = shape or run_shape
         examples = example_inputs(run) if inputs is None else examples
-        if fitted.class_names is not None and list(fitted.class_names) != list(names):
-            of_run, of_policy = differing_names(names, fitted.class_names)
-            raise ValueError(f"the run's classes are {of_run}, the policy's {of_policy}: they must be the same")
     with show_progress(quiet) as progress:
         progress("exporting", 0, None)
         exported = export_onnx(
@@ -106,6 +115,8 @@ def export_command(
             input_shape=shape,
             output=logits_output,
             inputs=examples,
+            expected=answers,
+            class_names=names or None,
             opset=opset,
         )
     if model is not None and weights is None:
@@ -121,8 +132,7 @@ def export_command(
             quiet,
         )
     for text in exported.remarks:
-        if not (names and "does not name its classes" in text):  # the run does, and they are the policy's
-            remark(f"note: {text}", quiet)
+        remark(f"note: {text}", quiet)
     remark(f"wrote {output}", quiet)
 
 
@@ -155,6 +165,17 @@ def _inputs(path: Path) -> Any:
         raise ValueError(f"--inputs {error}") from None
 
 
+def _expected(policy: Policy, files: str, column: list[str] | None, *, has_inputs: bool) -> Any:
+    """Decisions as a path, predictions opened as the policy needs them."""
+    if not has_inputs:
+        raise ValueError("--expected goes with --inputs: the inputs of the same rows")
+    if column is None and Path(files).is_file() and read_decisions(Path(files)) is not None:
+        return files
+    opening = parse_opening(column, None, None, policy.kind == "segmentation", None)
+    groups = None if policy.group is None else [policy.group]
+    return open_for_policy(policy, files, groups=groups, unlabelled=True, **opening)
+
+
 def _document(exported: Exported) -> dict[str, Any]:
     def describe(tensors: Any) -> list[dict[str, Any]]:
         return [{"name": t.name, "type": t.kind, "shape": t.dims and list(t.dims)} for t in tensors]
@@ -168,6 +189,8 @@ def _document(exported: Exported) -> dict[str, Any]:
         "accepted": exported.accepted,
         "undecided": exported.undecided,
         "largest_difference": exported.difference,
+        "checks": [dataclasses.asdict(agreement) for agreement in exported.checks],
+        "not_checked": list(exported.not_checked),
         "remarks": list(exported.remarks),
     }
 
@@ -179,11 +202,10 @@ def _print(exported: Exported) -> None:
         for tensor in tensors
     ]
     print_table(f"{exported.path} (opset {exported.opset})", ["", "", "type", "shape"], rows, numbers=False)
-    share = f", {count(exported.accepted)} of them accepted" if exported.accepted else ""
-    print_line(
-        f"onnxruntime answers as the policy does in {count(exported.rows)} rows{share}; "
-        f"largest difference of probabilities {significant(exported.difference, 1)}"
-    )
+    for agreement in exported.checks:
+        print_line(f"Checked: {agreement.text}.")
+    for text in exported.not_checked:
+        print_line(f"Not checked: {text}.")
 
 
 def _dims(dims: Any) -> str:

@@ -291,6 +291,17 @@ EXPORT = _document(
         "accepted": COUNT,
         "undecided": COUNT,
         "largest_difference": NUMBER,
+        "checks": _list(
+            _object(
+                {
+                    "against": _one_of("policy", "label output", "expected"),
+                    "rows": COUNT,
+                    "differing": COUNT,
+                    "text": TEXT,
+                }
+            )
+        ),
+        "not_checked": _list(TEXT),
         "remarks": _list(TEXT),
     },
 )

@@ -8,12 +8,16 @@
 `graph`            the policy's formula drawn as a graph, and attached to the model's
 `inputs`           inputs for the check
 `verify`           the check: the graph's answers against the policy's own
+`label_output`     the label that a model gives itself
+`agreement`        the model's outputs against its own label, and against what the policy saw at its fit
+`expected`         the graph's answers against expected ones
 =================  =====================================================================================================
 """
 
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
+from calibrant.export.expected import read_decisions
 from calibrant.export.export import Exported, export_onnx
 from calibrant.export.inputs import read_inputs
 from calibrant.export.logits_tensor import TensorInfo

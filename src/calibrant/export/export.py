@@ -14,12 +14,16 @@ import numpy as np
 
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
-from calibrant._numbers import percent
+from calibrant._numbers import count, percent, significant
+from calibrant._validation import differing_names, listing
+from calibrant.export.agreement import CHANCE, Agreement, check_model, differences_from_fit, one_column_mismatch
+from calibrant.export.expected import ExpectedCheck, check_rows, to_expected
 from calibrant.export.graph import attach, interface, make_logits_graph
-from calibrant.export.inputs import check_input_size, model_batches
-from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prepare
+from calibrant.export.inputs import check_input_size, count_rows, model_batches
+from calibrant.export.logits_tensor import TensorInfo, prepare
 from calibrant.export.onnx_model import OLDEST, read
 from calibrant.export.verify import CheckBatch, Verification, make_probing_batches, verify
+from calibrant.predictions import class_name
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ class Exported:
         undecided: how many differ by no more than rounding explains.
         difference: the largest difference of probabilities or confidences in the others.
         remarks: further remarks, in sentences.
+        checks: what the graph was checked against: the policy, the model's own label, expected answers.
+        not_checked: what nothing was there to check by, such as the order of the classes.
     """
 
     path: Path
@@ -54,6 +60,8 @@ class Exported:
     undecided: int
     difference: float
     remarks: tuple[str, ...]
+    checks: tuple[Agreement, ...] = ()
+    not_checked: tuple[str, ...] = ()
 
 
 def export_onnx(
@@ -65,6 +73,8 @@ def export_onnx(
     input_shape: Sequence[int] | None = None,
     output: str | None = None,
     inputs: Any = None,
+    expected: Any = None,
+    class_names: Sequence[str] | None = None,
     opset: int | None = None,
 ) -> Exported:
     """Write one ONNX graph from a model's inputs to label, confidence, accept and probabilities.
@@ -73,6 +83,11 @@ def export_onnx(
     graph computes the policy in float64. Before it is written, onnxruntime's answers are compared with those of the
     policy itself, to the logits that PyTorch makes where the model is PyTorch's: labels and decisions must be equal,
     probabilities and confidences within 1e-5, prediction sets equal in every class.
+
+    That does not show that the model is the policy's, or that its outputs are in the order of the policy's classes.
+    Where an ONNX model has a label output of its own, the class of its largest output must be that label, but for few
+    rows; with ``expected`` the answers must be the expected ones, but for 1% of the rows, which float32 may explain.
+    What contradicts is a ValueError. What nothing was there to check by is listed in ``not_checked``.
 
     ================  ===========  ===============================================================================
     output            type         shape
@@ -97,6 +112,9 @@ def export_onnx(
             could be; of a PyTorch model the key, attribute or position, where it returns more than one tensor.
         inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
             groups). Random ones are drawn otherwise.
+        expected: what is right for these inputs, row by row: `Predictions` (those that the policy was fitted on, if
+            the inputs are those samples), `Decisions` or labels; or the path of a file of one of these.
+        class_names: of the model's outputs, in their order, where they are known; they must be the policy's.
         opset: of the graph, 18 if not given; an existing model keeps its own, or is raised to 13.
 
     Returns:
@@ -122,13 +140,21 @@ def export_onnx(
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
     check_output(path)
-    _check_model_arguments(path, model, onnx_model, {"output": output, "inputs": inputs, "input_shape": input_shape})
+    options = {"output": output, "inputs": inputs, "input_shape": input_shape, "expected": expected}
+    _check_model_arguments(path, model, onnx_model, options)
     _check_opset(opset, onnx_model)
+    if expected is not None and inputs is None:
+        raise ValueError("expected answers go with inputs: give the inputs of the same rows")
+    if class_names is not None and policy.class_names is not None and tuple(class_names) != policy.class_names:
+        of_model, of_policy = differing_names(tuple(class_names), policy.class_names)
+        raise ValueError(f"the model's classes are {of_model}, the policy's {of_policy}: they must be the same")
     if input_shape is not None and not all(type(n) is int and n > 0 for n in input_shape):
         raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
     if input_shape is not None and inputs is None:
         check_input_size("input_shape", input_shape)
 
+    wanted = None if expected is None else to_expected(policy, expected)
+    groups = None if wanted is None else wanted.group
     with contextlib.ExitStack() as stack:
         if model is not None:
             from calibrant.export import torch_model
@@ -137,13 +163,40 @@ def export_onnx(
             single_output = torch_model.SingleOutput(model, output)
             stack.enter_context(evaluation_mode(model))
             source = torch_model.to_logits_model(single_output, policy, input_shape, inputs, opset or OPSET)
-            batches = model_batches(policy, source, inputs, input_shape, single_output.answer)
+            batches = model_batches(policy, source, inputs, input_shape, single_output.answer, groups)
         elif onnx_model is not None:
             source = prepare(read(onnx_model), policy, output)
-            batches = model_batches(policy, source, inputs, input_shape)
+            batches = model_batches(policy, source, inputs, input_shape, groups=groups)
         else:
             source, batches = make_logits_graph(policy, opset or OPSET), make_probing_batches(policy)
-        return _write(policy, path, source, batches, real=inputs is not None)
+    if wanted is not None:
+        check_rows(wanted, count_rows(source.inputs, inputs))
+    if not any(np.isfinite(batch.logits).any() for batch in batches):
+        raise ValueError("the model gives no finite number on any input of the check: are its weights sound?")
+    rank = batches[0].logits.ndim
+    graph = attach(policy, source, rank)
+    expected_check = None if wanted is None else ExpectedCheck(policy, wanted)
+    verification = verify(policy, graph, batches, expected_check)
+    checks, not_checked = [_policy_agreement(verification)], list[str]()
+    if expected_check is not None:
+        checks.append(expected_check.agreement(one_column_mismatch(policy, batches)))
+        not_checked += expected_check.not_checked
+    if model is None and onnx_model is None:
+        not_checked.append(_missing_model(policy))
+    else:
+        own, reason = check_model(policy, source, batches, real=inputs is not None, settled=wanted is not None)
+        checks += [] if own is None else [own]
+        is_named = source.names_classes or (class_names is not None and policy.class_names is not None)
+        if wanted is None:
+            not_checked += _missing_evidence(policy, batches, own, reason, is_named=is_named, real=inputs is not None)
+        elif reason:
+            not_checked.append(reason)
+    with written_aside(path) as aside:
+        aside.write_bytes(graph.SerializeToString())
+    remarks = (*source.remarks, *_remarks(policy, verification, batches, real=inputs is not None))
+    counts = (verification.rows, verification.accepted, verification.undecided, verification.difference)
+    graph_inputs, outputs = interface(policy, source, rank)
+    return Exported(path, graph_inputs, outputs, source.opset, *counts, remarks, tuple(checks), tuple(not_checked))
 
 
 def _check_model_arguments(path: Path, model: Any, onnx_model: Any, model_options: dict[str, Any]) -> None:
@@ -168,23 +221,46 @@ def _check_opset(opset: int | None, onnx_model: Any) -> None:
         raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
 
 
-def _write(policy: Policy, path: Path, source: LogitsModel, batches: Sequence[CheckBatch], *, real: bool) -> Exported:
-    """Attach the policy, check the graph, write it."""
-    if not any(np.isfinite(batch.logits).any() for batch in batches):
-        raise ValueError("the model gives no finite number on any input of the check: are its weights sound?")
-    rank = batches[0].logits.ndim
-    model = attach(policy, source, rank)
-    verification = verify(policy, model, batches)
-    with written_aside(path) as aside:
-        aside.write_bytes(model.SerializeToString())
-    remarks = (*source.remarks, *_remarks(policy, verification, real=real))
-    inputs, outputs = interface(policy, source, rank)
-    counts = (verification.rows, verification.accepted, verification.undecided, verification.difference)
-    return Exported(path, inputs, outputs, source.opset, *counts, remarks)
+def _policy_agreement(verification: Verification) -> Agreement:
+    takes, rows = verification.policy.takes, count(verification.rows)
+    accepted = f", {count(verification.accepted)} of them accepted" if verification.accepted else ""
+    text = (
+        f"given the same {takes}, onnxruntime answers as the policy does in {rows} rows{accepted}; "
+        f"probabilities differ by at most {significant(verification.difference, 1)}"
+    )
+    return Agreement("policy", verification.rows, verification.undecided, text)
 
 
-def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[str]:
-    """Rounding, and whether real inputs are accepted about as often as the samples that the policy was fitted on."""
+def _missing_model(policy: Policy) -> str:
+    """What a graph without a model leaves to those who use it."""
+    order = "" if policy.class_names is None else f", in the order {listing(policy.class_names, 5)}"
+    return f"the model: its {policy.takes} must be those that the policy was fitted on{order}"
+
+
+def _missing_evidence(
+    policy: Policy, batches: Sequence[CheckBatch], own: Agreement | None, reason: str, *, is_named: bool, real: bool
+) -> list[str]:
+    """What the lack of expected answers leaves open."""
+    alike = ""
+    if real and differences_from_fit(policy, batches) == []:
+        alike = ", although scores, confidences and predicted classes are distributed as at the fit"
+    missing = [
+        f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
+        "expected answers to the inputs (--expected)"
+    ]
+    if own is None and not is_named:
+        names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
+        order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
+        missing.append(order + (f" ({reason})" if reason else ""))
+    elif reason:
+        missing.append(reason)
+    if not real:
+        missing.append("how it answers real inputs: those of the check are random")
+    return missing
+
+
+def _remarks(policy: Policy, verification: Verification, batches: Sequence[CheckBatch], *, real: bool) -> list[str]:
+    """Rounding, and whether the answers to real inputs look like those to the samples that the policy was fitted on."""
     remarks, rows = [], verification.rows
     if policy.abstains:
         remarks.append(f"The policy never answers, so the graph's accept is always false. {policy.summary}")
@@ -198,5 +274,11 @@ def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[
         remarks.append(
             f"Of the given inputs {percent(share)} are accepted, of the samples that the policy was fitted on "
             f"{percent(expected)}: is it the same model, and are the inputs alike?"
+        )
+    unlike = differences_from_fit(policy, batches) if real else None
+    if unlike:
+        remarks.append(
+            f"{listing(unlike).capitalize()} of the given inputs are distributed unlike those of the samples that the "
+            f"policy was fitted on (p < {CHANCE:g}): another model, other numbers under the same name, or other data."
         )
     return remarks

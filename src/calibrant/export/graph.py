@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Doubles
-from calibrant.export.logits_tensor import LogitsModel, TensorInfo
+from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prune
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
 from calibrant.selective import Policy, decision_formula
 
@@ -256,6 +256,7 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
         for value in values:
             kind = onnx.TensorProto.DataType.Value(str(value.kind))
             side.append(helper.make_tensor_value_info(value.name, kind, value.dims, _DESCRIPTIONS[value.name]))
+    prune(model.graph)  # of what gave the model's own label
     facts = {MARK: policy.summary, "calibrant.version": __version__, "calibrant.takes": policy.takes}
     if policy.sets is not None:
         facts["calibrant.sets"] = " ".join(policy.sets.sentences(policy.class_names))

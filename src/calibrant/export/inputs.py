@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +42,29 @@ Reference = Callable[[Array], Any]
 
 
 def model_batches(
-    policy: Policy, source: LogitsModel, inputs: Any, shape: Sequence[int] | None, model: Reference | None = None
+    policy: Policy,
+    source: LogitsModel,
+    inputs: Any,
+    shape: Sequence[int] | None,
+    model: Reference | None = None,
+    groups: Array | None = None,
 ) -> list[CheckBatch]:
-    """Given or random inputs, run through the model alone."""
+    """Given or random inputs, run through the model alone; ``groups`` are used where the inputs bring none."""
     run = make_runner(source.model, "the model")
     dims = next((value.dims for value in source.inputs if value.dims != ()), None)
     size = dims[0] if dims and isinstance(dims[0], int) else None
     if size is not None:
         source.remarks.append(f"The model's batch is fixed at {size}: so is the graph's.")
     if inputs is not None:
-        feeds = _cut(source.inputs, inputs, size)
+        feeds = _cut(source.inputs, inputs, size, groups)
     else:
         sizes = SIZES if size is None else (size,) * max(1, SIZES[1] // size)
         feeds = [(random_inputs(source.inputs, rows, shape, seed), None) for seed, rows in enumerate(sizes)]
     batches: list[CheckBatch] = []
+    start = 0
     for i, (feed, group) in enumerate(feeds):
         try:
-            logits = run(feed)[0]
+            logits, *own = run(feed)
         except ValueError:
             if inputs is not None or size is not None or not batches:
                 raise
@@ -67,7 +73,10 @@ def model_batches(
         check_logits(logits, policy)
         if policy.group_names is None or group is None:
             group = _random_groups(policy, len(logits), i)
-        batches.append(CheckBatch(feed, group, logits, logits if model is None else model(feed[INPUT])))
+        repeats = inputs is not None and size is None and i > 0 and i == len(feeds) - 1
+        reference = logits if model is None else model(feed[INPUT])
+        batches.append(CheckBatch(feed, group, logits, reference, own[0] if own else None, start, repeats))
+        start += len(logits)
     if model is not None and policy.kind == "segmentation":
         batches += _other_size(policy, source, batches[0], model, run)
     values = [np.moveaxis(batch.logits, 1, -1).reshape(-1, policy.num_classes).astype(np.float64) for batch in batches]
@@ -87,10 +96,12 @@ def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
     return np.random.default_rng(seed).integers(-1, len(policy.group_names) + 1, rows)
 
 
-def _cut(inputs: Sequence[TensorInfo], values: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
-    """Given inputs and groups in batches of the model's size, or of `BATCH` and one of a single row."""
+def _cut(
+    inputs: Sequence[TensorInfo], values: Any, size: int | None, groups: Array | None
+) -> list[tuple[Feeds, Array | None]]:
+    """Given inputs and groups in batches of the model's size, or of `BATCH` and, to repeat it, one of the first row."""
     arrays, group = check_inputs(inputs, values)
-    rows = _count(inputs, arrays)
+    rows, group = _count(inputs, arrays), groups if group is None else group
     if size is not None and rows < size:
         raise ValueError(f"inputs must have at least the {size} rows of the model's fixed batch, got {rows}")
     step = size or BATCH
@@ -121,7 +132,8 @@ def _other_size(
         source.remarks.append(f"The graph was checked with images of {size}; the model fails on twice that size.")
         return []
     try:
-        return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), run({INPUT: larger})[0], reference)]
+        logits = run({INPUT: larger})[0]
+        return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), logits, reference, repeats=True)]
     except ValueError:
         source.remarks.append(f"{only}: twice the size fails in onnxruntime.")
         return []
@@ -205,6 +217,11 @@ def check_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Arra
     return feeds, None if group is None else group.astype(np.int64)
 
 
+def count_rows(inputs: Sequence[TensorInfo], values: Any) -> int:
+    """How many rows given inputs have."""
+    return _count(inputs, check_inputs(inputs, values)[0])
+
+
 def _count(inputs: Sequence[TensorInfo], feeds: Feeds) -> int:
     """How many rows there are: the first input that is no single number has them."""
     return next((len(feeds[value.name]) for value in inputs if feeds[value.name].ndim), 1)
@@ -225,39 +242,40 @@ def _cast(value: TensorInfo, array: Array) -> Array:
 # ---------------------------------------------------------------------- files
 
 
-def read_inputs(path: str | Path) -> Array | dict[str, Array]:
+def read_inputs(path: str | Path, only: Collection[str] | None = None) -> Array | dict[str, Array]:
     """The array of a ``.npy`` file, or those of a ``.npz`` file by name; nothing is unpickled.
 
-    Sizes are checked before any array is read.
+    Sizes are checked before any array is read. With ``only`` arrays of other names are left out, and text is read too.
     """
     data = read_regular(path, LARGEST_FILE)
+    kinds = "fiub" if only is None else "fiubU"
     try:
-        return _array(data, "the file") if data.startswith(MAGIC) else _arrays(data)
+        return _array(data, "the file", kinds) if data.startswith(MAGIC) else _arrays(data, only, kinds)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error})") from None
     except Exception as error:  # zlib has its own class
         raise ValueError(f"{path}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
 
 
-def _arrays(data: bytes) -> dict[str, Array]:
+def _arrays(data: bytes, only: Collection[str] | None, kinds: str) -> dict[str, Array]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
+        members = [member for member in archive.infolist() if only is None or member.filename[:-4] in only]
         size = sum(member.file_size for member in members)
         if size > LARGEST_FILE:
             raise ValueError(f"the arrays must have at most {LARGEST_FILE:,} bytes, got {size:,}")
         names = [member.filename.removesuffix(".npy") for member in members]
-        if not names or len(set(names)) < len(names):
+        if (not names and only is None) or len(set(names)) < len(names):
             raise ValueError("arrays must have names that differ" if names else "there is no array in it")
         # Read to the end, where the checksum is compared.
-        return {name: _array(archive.read(member), name) for name, member in zip(names, members, strict=True)}
+        return {name: _array(archive.read(member), name, kinds) for name, member in zip(names, members, strict=True)}
 
 
-def _array(data: bytes, name: str) -> Array:
+def _array(data: bytes, name: str, kinds: str) -> Array:
     file = io.BytesIO(data)
     if not data.startswith(MAGIC):
         raise ValueError(f"{name} is not a NumPy array")
     header = read_header(file)
-    if header.kind not in "fiub":
+    if header.kind not in kinds:
         raise ValueError(f"{name} must be numbers, got {header.code}")
     size = len(data) - header.size
     if size != header.data_size:

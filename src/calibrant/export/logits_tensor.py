@@ -14,6 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, differing_names
+from calibrant.export.label_output import LabelOutput, is_label, listed_classes
 from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
 from calibrant.selective import Policy
 
@@ -51,13 +52,15 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class LogitsModel:
-    """A model whose only output is the logits, and what there is to say about it."""
+    """A model whose outputs are the logits and perhaps its own label, and what there is to say about it."""
 
     model: ModelProto
     logits: TensorInfo
     inputs: tuple[TensorInfo, ...]
     opset: int
     remarks: list[str] = field(default_factory=list)
+    label: LabelOutput | None = None
+    names_classes: bool = False  # whether the model names its classes, in the policy's order
 
 
 def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bool = True) -> LogitsModel:
@@ -78,18 +81,21 @@ def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bo
         hint = one_column_hint(policy, logits.dims)
         raise ValueError(f"the policy is for {policy.kind} and takes {shape_of_logits(policy)}, got {logits}{hint}")
     _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
-    remarks += _check_order_of_classes(graph, policy)
+    names_classes = _check_order_of_classes(graph, policy)
     inputs = tuple(_tensor_info(value) for value in graph.input)
+    label, kept = _find_label(graph, inferred, policy, logits.name), onnx.GraphProto()
+    kept.output.extend(value for value in graph.output if label is not None and value.name == label.name)
     del graph.output[:]
     if logits.kind:
         kind = onnx.TensorProto.DataType.Value(logits.kind)
         graph.output.append(onnx.helper.make_tensor_value_info(logits.name, kind, logits.dims))
     else:
         graph.output.append(onnx.ValueInfoProto(name=logits.name))
-    _prune(graph)
+    graph.output.extend(kept.output)
+    prune(graph)
     model.ir_version = max(model.ir_version, onnx.helper.find_min_ir_version_for(model.opset_import, True))
     opset = int(next(entry.version for entry in model.opset_import if not entry.domain))
-    return LogitsModel(model, logits, inputs, opset, remarks)
+    return LogitsModel(model, logits, inputs, opset, remarks, label, names_classes)
 
 
 def _raise_opset(model: ModelProto) -> tuple[ModelProto, list[str]]:
@@ -116,7 +122,7 @@ def _raise_opset(model: ModelProto) -> tuple[ModelProto, list[str]]:
     return raised, [f"The model's opset was raised from {opset} to {OLDEST}."]
 
 
-def _prune(graph: GraphProto) -> None:
+def prune(graph: GraphProto) -> None:
     """Drop nodes and weights that the outputs do not need; a ZipMap goes this way too."""
     needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
@@ -230,22 +236,36 @@ def _can_be_logits(tensor: TensorInfo, policy: Policy) -> bool:
     return has_rank(policy, len(dims)) and (not isinstance(dims[1], int) or dims[1] == policy.num_classes)
 
 
+def _find_label(graph: GraphProto, inferred: GraphProto, policy: Policy, logits: str) -> LabelOutput | None:
+    """The output that is the model's own label, if it has one."""
+    infos = {value.name: _tensor_info(value) for value in inferred.output}
+    makers = {name: node for node in graph.node for name in node.output if name}
+    ranks = (3, 4) if policy.kind == "segmentation" else (1, 2)  # the longer with one column
+    for value in graph.output:
+        info, maker = infos[value.name], _find_maker(makers, value.name)
+        dims = info.dims
+        fits = dims is None or len(dims) == ranks[0] or (len(dims) == ranks[1] and dims[1] == 1)
+        if value.name != logits and fits and is_label(info.kind, value.name, _operation(maker)):
+            return LabelOutput(value.name, listed_classes(maker, graph))
+    return None
+
+
 def _class_names(nodes: Any) -> list[tuple[str, ...]]:
-    """The names of classes that classifiers and ZipMaps carry."""
+    """The names of classes that classifiers and ZipMaps carry, numbers as text."""
     return [
-        tuple(name.decode("utf-8", "replace") for name in attribute.strings)
+        tuple(name.decode("utf-8", "replace") for name in attribute.strings) or tuple(map(str, attribute.ints))
         for node in nodes
         for attribute in node.attribute
-        if attribute.name == "classlabels_strings"
+        if attribute.name.startswith("classlabels")
     ]
 
 
-def _check_order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
-    """Raise if a classifier's own labels are in another order; a remark if the graph has none."""
+def _check_order_of_classes(graph: GraphProto, policy: Policy) -> bool:
+    """Raise if a classifier's own labels are in another order; whether the graph names its classes at all."""
     import onnx
 
     if policy.class_names is None:
-        return []
+        return False
     texts = [tensor.string_data for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.STRING]
     orders = _class_names(graph.node) + [tuple(value.decode("utf-8", "replace") for value in text) for text in texts]
     orders = [names for names in orders if sorted(names) == sorted(policy.class_names)]
@@ -255,10 +275,7 @@ def _check_order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
             raise ValueError(
                 f"the model's classes are {model_names}, the policy's {policy_names}: they must be in the same order"
             )
-    if orders:
-        return []
-    policy_names = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
-    return [f"The model does not name its classes: they must be in the policy's order, {policy_names}."]
+    return bool(orders)
 
 
 # ---------------------------------------------------------------------- logits or probabilities

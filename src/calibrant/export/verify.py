@@ -19,6 +19,8 @@ from calibrant.selective import Decision, Policy, decision_formula
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from calibrant.export.expected import ExpectedCheck
+
 CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
 HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
 MOST_PROBED = 50  # thresholds of classes
@@ -33,10 +35,18 @@ class CheckBatch:
     group: Array | None  # [N], if the policy has groups
     logits: Array  # what onnxruntime makes of the inputs
     reference: Any  # the logits whose answers the graph must give: PyTorch's, if the model is PyTorch's
+    own: Array | None = None  # the model's own labels, if it gives them
+    start: int = 0  # the number of the first row among all inputs
+    repeats: bool = False  # whether the rows are in other batches as well
 
 
-def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> Verification:
-    """Compare a graph's answers with the policy's; raises if the graph is wrong anywhere."""
+def verify(
+    policy: Policy, model: ModelProto, batches: Sequence[CheckBatch], expected: ExpectedCheck | None = None
+) -> Verification:
+    """Compare a graph's answers with the policy's; raises if the graph is wrong anywhere.
+
+    ``expected`` takes in the answers too.
+    """
     run, verification = make_runner(model, "the extended graph"), Verification(policy)
 
     @functools.cache
@@ -48,7 +58,10 @@ def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> 
 
     for batch in batches:
         feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
-        verification.add(run(feeds), batch.reference, batch.group, functools.partial(graph_logits, feeds))
+        outputs = run(feeds)
+        verification.add(outputs, batch.reference, batch.group, functools.partial(graph_logits, feeds))
+        if expected is not None and not batch.repeats:
+            expected.add(AnswerRows.of_graph(outputs), batch.start, len(batch.logits), batch.group)
     verification.check()
     return verification
 
@@ -108,7 +121,7 @@ class Verification:
         ``graph_logits`` gives the graph's own logits in float64, which may differ by rounding.
         """
         reference = as_numpy("logits", logits)[0]
-        answers, expected = AnswerRows.of_graph(graph), self._answer(reference, group)
+        answers, expected = AnswerRows.of_graph(graph), self.answer(reference, group)
         off, gap = answers.compare(expected)
         if off.any():
             excused = off & self._is_rounding(graph_logits(), reference, precision_of(logits), answers, group)
@@ -132,7 +145,7 @@ class Verification:
                 f"written: {self.first_error}; the largest difference of probabilities is {self.difference:.3g}"
             )
 
-    def _answer(self, logits: Array, group: Array | None) -> AnswerRows:
+    def answer(self, logits: Array, group: Array | None) -> AnswerRows:
         """The policy's answers to logits, in their precision or float32 for half of it."""
         answers = self._decide(logits, group)
         precision = np.float64 if logits.dtype == np.float64 else np.float32
@@ -156,7 +169,7 @@ class Verification:
         a, b = (class_rows(z.astype(np.float64)) for z in (logits, reference))
         close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
         is_close = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
-        off, _ = answers.compare(self._answer(logits, group))
+        off, _ = answers.compare(self.answer(logits, group))
         return is_close & (~off | self._is_blurred(logits, answers, group))
 
     def _is_blurred(self, z: Array, answers: AnswerRows, group: Array | None) -> Bools:
@@ -169,7 +182,7 @@ class Verification:
         tied = self._is_tied(z, group)
         blurred = np.zeros(len(answers.label), dtype=bool)
         for _ in range(16):
-            moved = self._answer(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
+            moved = self.answer(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
             blurred |= ~answers.compare(replace(moved, accept=np.where(tied, answers.accept, moved.accept)))[0]
         return blurred
 

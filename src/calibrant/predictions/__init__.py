@@ -18,7 +18,16 @@ from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.holdout import count_shared
 from calibrant.predictions.predictions import Predictions, check_group, has_split, replace_data
 from calibrant.predictions.row_selection import REPEAT_REMEDIES, RepeatCount, repeat_words, resolve_repeats
-from calibrant.predictions.schema import IGNORED, OMITTABLE, UNITS, class_name, customary_positive, is_one_column
+from calibrant.predictions.schema import (
+    IGNORED,
+    OMITTABLE,
+    UNITS,
+    class_name,
+    customary_positive,
+    is_one_column,
+    number_of,
+    same_class,
+)
 from calibrant.predictions.stores import BATCH, FileStore
 from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 

@@ -175,3 +175,17 @@ def test_a_damaged_sketch_is_refused(policy, entry, value, sentence):
     inner[entry[-1]] = value
     with pytest.raises(ValueError, match="^" + sentence):
         read_entries(data)
+
+
+def test_one_column_of_logits_is_noted():
+    """An exported model with two columns must not be taken for one that gives 0 and z."""
+    rng = np.random.default_rng(0)
+    z = 3 * rng.standard_normal(300)
+    y = (z + rng.logistic(size=300) > 0).astype(int)
+    for positive, logits in ((1, z), (0, -z)):
+        policy = Policy.fit(Predictions.from_logits(logits, y, positive=str(positive)), target_risk=0.3)
+        assert policy.evidence["zero_class"] == 1 - positive
+    both = Predictions.from_logits(np.stack([-z, z], 1), y)
+    assert Policy.fit(both, target_risk=0.3).evidence["zero_class"] is None
+    probabilities = Predictions.from_probabilities(1 / (1 + np.exp(-z)), y, positive="1")
+    assert Policy.fit(probabilities, target_risk=0.3).evidence["zero_class"] is None

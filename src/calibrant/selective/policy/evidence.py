@@ -189,18 +189,26 @@ def _bin_values(apart: Doubles, values: Doubles) -> dict[str, Any]:
 class FitNotes:
     """What is added up while samples are read.
 
-    `fingerprint` and `labels` (``[C]``, how often each occurs) are of all predictions, `calibration` and `reference` of
-    the samples for the threshold.
+    `fingerprint`, `labels` (``[C]``, how often each occurs) and `zero_class` are of all predictions, `calibration` and
+    `reference` of the samples for the threshold.
     """
 
     def __init__(self, num_classes: int, seed: int) -> None:
+        self._is_zero = np.full(num_classes, num_classes == 2)
         self.fingerprint, self.labels = Fingerprint(), np.zeros(num_classes, np.int64)
         self.calibration, self.reference = CalibrationCheck(), Reference(seed)
 
     def add_batch(self, batch: Predictions) -> None:
         """Take in a whole batch, whatever its samples are for."""
         self.fingerprint.add(batch)
+        if self._is_zero.any():
+            self._is_zero &= ~np.asarray(getattr(batch, batch.holds)).any(0)
         labels = batch.labels.reshape(-1)
         if batch.ignore_index is not None:
             labels = labels[labels != batch.ignore_index]
         self.labels += np.bincount(labels, minlength=len(self.labels))
+
+    @property
+    def zero_class(self) -> int | None:
+        """The class of two whose logits are all 0, because there was one column; None where there were two."""
+        return int(np.argmax(self._is_zero)) if self._is_zero.sum() == 1 else None

@@ -219,6 +219,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
         "majority": describe_majority(notes.labels),
+        "zero_class": notes.zero_class,
         "calibration": calibration,
         "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
