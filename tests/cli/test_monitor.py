@@ -35,8 +35,8 @@ def test_quiet_then_alarm_then_quiet_for_the_other_kind(folder, state, capsys):
     assert f"wrote {state}" in err
     code, out, err = run(capsys, "monitor", policy, folder / "bad.parquet", folder / "week1.parquet", "--state", state)
     assert code == 1
-    assert "ALARM: More than 10% of answers are wrong" in out
-    assert "week1.parquet: skipped, it was seen as week1.parquet" in err
+    assert "% of the answers of bad.parquet are wrong" in out.splitlines()[0] + out.splitlines()[1]
+    assert "week1.parquet: all 500 samples were seen before" in err
     assert run(capsys, "monitor", policy, "--state", state, "--alarm-on", "promise")[0] == 1
 
 
@@ -98,7 +98,7 @@ def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
         (["{week}", "{week}", "--corrected", "{tmp}/c.npz"], "--corrected is for one batch, got 2"),
         (["{week}", "--by-group", "colour"], "colour"),
         (["{week}", "--alpha", "2"], "alpha must be a number between 1e-09 and 0.5, got 2.0"),
-        (["{week}", "--state", "{policy}"], "not the state of a watch"),
+        (["{week}", "--state", "{policy}"], "policy.json: this would overwrite an input"),
         (["--merge", "{tmp}/none.json"], "none.json: no such file"),
         (["{tmp}/none.parquet"], "none.parquet"),
         (["{week}", "--labels", "{tmp}/none.csv"], "none.csv"),

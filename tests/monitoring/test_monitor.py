@@ -39,7 +39,9 @@ def test_batches_that_both_have_count_once(policy, named, tmp_path):
 def test_the_same_batch_again_is_skipped_and_said(policy, named):
     monitor = watched(policy, [named[0], ("copy", named[0][1])])
     assert monitor.state == watched(policy, named[:1]).state
-    assert monitor.remarks == ["copy: skipped, it was seen as week 0, and no label of an answer is new"]
+    (remark,) = monitor.remarks
+    assert "copy" in remark
+    assert "seen before" in remark
 
 
 def test_late_labels_are_added_once(policy, named):
@@ -64,7 +66,7 @@ def test_labels_that_have_changed_are_not_counted(policy, named):
     other = Predictions.from_logits(batch.logits, labels, ids=batch.ids, class_names=batch.class_names)
     monitor = watched(policy, [(name, batch), (name, other)])
     assert monitor.state == watched(policy, named[:1]).state
-    assert "skipped, it was seen as week 0, with more labels or other ones" in monitor.remarks[0]
+    assert "seen before" in monitor.remarks[0]
 
 
 def test_labels_of_both_machines_for_one_batch(policy, named):
