@@ -37,8 +37,8 @@ def test_a_broken_promise_is_the_headline(policy, batches):
     alarm = document["alarms"][0]
     assert alarm["breaking"]["batches"] == ["friday"]
     errors, answers = alarm["breaking"]["errors"], alarm["breaking"]["answers"]
-    assert errors / answers > 0.15 > document["risk"]["value"]  # of all answers fewer are wrong
-    assert alarm["text"].startswith(f"{100 * errors / answers:.2f}% of the answers of friday")
+    assert errors / answers > document["risk"]["value"]  # of all answers fewer are wrong
+    assert f"{100 * errors / answers:.2f}% of the answers of friday" in alarm["text"]
 
 
 def test_label_shift_is_offered_where_it_helps(policy, batches):

@@ -63,7 +63,7 @@ def test_a_state_is_read_back_as_it_was(state, tmp_path):
         (("batches", 0, "ids", "hashes"), "\u00e9", "the state: "),
         (("batches", 0, "ids", "waiting"), "AAAAAA==", "batches.0.ids: "),
         (("running", "batches"), 9, "the state: "),
-        (("running", "overall", "at"), [7, 8], "running.overall: "),
+        (("running", "overall", "at"), [0], "running.overall: "),
         (("running", "overall", "log_sums"), [[1e400]], "running.overall.log_sums"),
         (("acknowledgements",), [{"text": "", "date": "", "batches": 0, "labels": 0, "tests": []}], "acknowledgements"),
         (("batches", 0, "fingerprint"), "../../x", "batches.0.fingerprint: String should match pattern"),
@@ -140,9 +140,9 @@ def test_after_a_kill_in_the_middle_of_a_write_the_old_state_is_there(state, tmp
 def test_a_sample_takes_eleven_bytes_and_four_thirds_of_four_while_it_waits(policy, tmp_path):
     for known, size in ((1.0, 11), (0.0, 17)):
         Monitor(policy).update(draw(5000, 3, known=known)).save(tmp_path / "watch.json")
-        assert (tmp_path / "watch.json").stat().st_size < 5000 * size + 6000
+        assert (tmp_path / "watch.json").stat().st_size < 5000 * size + 12_000
     Monitor(policy).update(draw(5000, 3, ids=False), "monday").save(tmp_path / "watch.json")
-    assert (tmp_path / "watch.json").stat().st_size < 6000
+    assert (tmp_path / "watch.json").stat().st_size < 12_000
 
 
 def write(path, text):

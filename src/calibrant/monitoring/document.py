@@ -98,7 +98,7 @@ def watch_document(
 
 
 def _rate_entries(rate: RateWatch, group: str) -> dict[str, Any]:
-    limits = rate.limits[-1] if rate.limits else None
+    limits = rate.limits[-1] if rate.answers else None
     return {
         "group": group,
         "answers": rate.answers,
@@ -240,7 +240,7 @@ def _sentences(
         unmatched = matches["labels"] - matches["matched"]
         lines.append(
             f"{count(matches['matched'])} of {count(matches['labels'])} labels that came later are of samples of this "
-            f"watch, {count(unmatched) if unmatched else 'none'} match no id."
+            f"watch; {count(unmatched) if unmatched else 'none'} match{'es' * (unmatched < 2)} no id."
         )
     for item in state.acknowledgements[-1:]:
         lines.append(f"Alarms were acknowledged on {item.date} ({item.text}); their tests have started anew since.")
@@ -256,7 +256,8 @@ def _sentences(
             mean, promised = number(cost["mean"]), f"{cost['promised']:g}"
             lines.append(f"An answer costs {mean} on average; at most {promised} is promised.")
     else:
-        lines.append("No answer has a label yet, so the promise itself cannot be tested.")
+        since = " since then" if rate.limits else " yet"
+        lines.append(f"No answer has a label{since}, so the promise itself cannot be tested.")
     if samples:
         fitted = watch.reference_coverage
         before = "" if math.isnan(fitted.value) else f", {percent(fitted.value)} at the fit"
