@@ -1,6 +1,6 @@
 """Does the watch keep its word? False alarms over 10,000 looks, and how soon a break is found, beside MAPIE's monitor.
 
-    ./dev bench monitor                       500 streams of 10,000 looks, 300 streams with a break, 5 x 200 of batches
+    ./dev bench monitor                       500 streams of 10,000 looks, 300 streams with a break, 5 x 50 of batches
     ./dev bench monitor --streams 4000 --seed 7
     ./dev bench monitor --page                write docs/monitor_evidence.md from the last results
 
@@ -25,14 +25,14 @@ from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant import Monitor, Policy, Predictions
 from calibrant._files import write_json, written_aside
-from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios
+from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios, restart_share
 
 RESULTS = Path("benchmarks/results/monitor.json")
 PAGE = Path("docs/monitor_evidence.md")
 PEERS = Path("build/peers/bin/python")
 ALPHA = 0.05
-#: The share of alpha that a policy's watch has for its promise, and the level of MAPIE's limits at its default.
-SHARE = ALPHA / 2
+#: The share of alpha that a watch has for its promise until an alarm is acknowledged, and the level of MAPIE's limits at its default.
+SHARE = ALPHA / 2 * restart_share(1)
 RATE, BATCH, AFTER = 0.1, 50, 60  # promised rate, answers of a batch, batches after the break
 
 #: Promised rate and true rate, answers of a batch.
@@ -44,13 +44,13 @@ BREAKS = ((0, 0.8, 1.5), (40, 0.8, 1.5), (40, 1.0, 1.5), (40, 0.8, 2.0), (400, 0
 PEER_STREAMS, PEER_BEFORE = 20, 40
 
 #: Streams for the words about label shift, batches of each and samples of a batch.
-SHIFT_STREAMS, SHIFT_BATCHES, SHIFT_SIZE = 200, 10, 400
+SHIFT_STREAMS, SHIFT_BATCHES, SHIFT_SIZE = 50, 6, 1000
 SHIFT_PRIORS = np.array([0.4, 0.25, 0.15, 0.12, 0.08])
 SHIFT_KINDS = {
     "nothing has changed": "iid",
     "nothing has changed, and the score knows nothing of the classes": "blind",
     "noise at the sensor": "noise",
-    "one class looks like another": "drift",
+    "a third of the samples are of a class that was not there": "new class",
     "the shares of the classes are reversed": "shift",
 }
 
@@ -96,7 +96,7 @@ def draw_samples(kind: str, changed: bool, size: int, random: np.random.Generato
     """Samples of five Gaussian classes, with the logits of a model that is right about them as they were at the fit.
 
     The kind says what is changed: nothing (``iid``; ``blind``: and the logits are of other samples), the noise of the
-    inputs, the inputs of half of one class, or the shares of the classes.
+    inputs, a third of the samples, which are of a further class (``new class``), or the shares of the classes.
     """
     classes = len(SHIFT_PRIORS)
     priors = SHIFT_PRIORS[::-1] if changed and kind == "shift" else SHIFT_PRIORS
@@ -104,10 +104,11 @@ def draw_samples(kind: str, changed: bool, size: int, random: np.random.Generato
     seen = labels.copy()
     if kind == "blind":
         seen = random.permutation(seen)
-    if changed and kind == "drift":
-        seen[(labels == 0) & (random.random(size) < 0.5)] = 1
     spread = 1.6 if changed and kind == "noise" else 1.0
-    inputs = 2.0 * np.eye(classes)[seen] + spread * random.standard_normal((size, classes))
+    means = 2.0 * np.eye(classes)[seen]
+    if changed and kind == "new class":
+        means[random.random(size) < 1 / 3] = [2.0, 2.0, *[0.0] * (classes - 2)]
+    inputs = means + spread * random.standard_normal((size, classes))
     return Predictions.from_logits(2.0 * inputs + np.log(SHIFT_PRIORS), labels)
 
 
@@ -270,7 +271,7 @@ The share of streams whose evidence against a promise that is kept ever reaches 
 {nulls}
 ## How soon a break is found
 
-Answers after the break until the alarm, at the level that a watch has for its promise ({share}, half of {alpha}),
+Answers after the break until the alarm, at the level that a watch has for its promise ({share}: 6/π² of the half of {alpha}),
 looking every {batch} answers; r is {rate}, and streams end {after:,} answers after the break. Beside it, on the first
 {streams} of the same streams, MAPIE's `RiskMonitoring` (Podkopaev and Ramdas 2022), with the threshold r and its
 default level of {alpha}, of which half is for the stream. It compares the mean of all answers since the start, so that

@@ -130,12 +130,7 @@ def monitor_command(
 
 
 def _check(
-    batches: list[str],
-    names: list[str],
-    state: Path | None,
-    merge: list[Path],
-    alarm_on: str,
-    corrected: Path | None,
+    batches: list[str], names: list[str], state: Path | None, merge: list[Path], alarm_on: str, corrected: Path | None
 ) -> None:
     """Refuse invalid options before anything is read."""
     if alarm_on not in ("any", "promise"):

@@ -42,8 +42,10 @@ UNKNOWN = -1  # the label of a sample whose label is not known
 SKETCHED = ("score", "confidence", "predicted")
 MOST_STEPS, TOLERANCE = 1000, 1e-9  # of EM; of the log-likelihood per sample
 FLOOR = 1e-12  # of probabilities
-LARGEST_UNCHANGED = 0.01  # p-value below which predicted classes are not as at the fit
-REPLICATES = 999  # of the bootstrap of how well a mixture fits
+#: P-value below which predicted classes are not as at the fit: so clearly that a test of the same size can tell whether
+#: other shares of the classes explain it.
+LARGEST_UNCHANGED = 0.001
+REPLICATES = 1999  # of the bootstrap of how well a mixture fits
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,10 @@ def mixture_p_value(parts: Ints, weights: Doubles, counts: Ints) -> float:
         counts: ``[bins]``.
     """
     random = np.random.default_rng(0)
-    # A part without a sample says nothing: as if it were one sample of them all.
-    whole = parts.sum(0) / max(1, parts.sum())
-    sizes = np.maximum(parts.sum(1), 1)
-    shares = np.where(parts.sum(1, keepdims=True) > 0, parts / sizes[:, None], whole)
+    # One sample more for each part, drawn from all of them: no bin is impossible, and a part may have no sample at all.
+    more = parts + (parts.sum(0) + 0.5) / (parts.sum() + 0.5 * parts.shape[1])
+    sizes = parts.sum(1) + 1
+    shares = more / more.sum(1, keepdims=True)
     samples, expected = int(counts.sum()), weights @ shares
     variance = expected * (1 - expected) / samples + weights**2 @ (shares * (1 - shares) / sizes[:, None])
     variance = np.maximum(variance, 1 / samples**2)

@@ -18,6 +18,7 @@ from calibrant.selective import Policy
 #: A change of priors below this is not worth a correction.
 SMALLEST_SHIFT = 0.02
 LEAST_EXPLAINED = 0.05  # p-value from which on label shift explains a batch
+FEWEST_JUDGED = 1000  # samples of a batch; fewer do not tell label shift from noise at the sensor
 #: Classes that are listed, those that change most.
 MOST_CLASSES = 12
 
@@ -76,7 +77,12 @@ def watch_document(
         "by_group": state.by_group if policy.classes is None else policy.part_column,
         "alarms": alarms,
         "acknowledged": [
-            {"text": item.text, "date": item.date, "batches": item.batches, "tests": [vars(test) for test in item.tests]}
+            {
+                "text": item.text,
+                "date": item.date,
+                "batches": item.batches,
+                "tests": [vars(test) for test in item.tests],
+            }
             for item in state.acknowledgements
         ],
         "late_labels": None if matches is None else matches | {"unmatched": unmatched},
@@ -197,7 +203,9 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     if test.name == "coverage":
         now, then = batch.accepted / batch.samples, watch.reference_coverage.value
         verb = "fewer" if now < then else "more"
-        return f"The policy answers {verb} samples than at the fit: {percent(now)} of {batch.name}, {percent(then)} then."
+        return (
+            f"The policy answers {verb} samples than at the fit: {percent(now)} of {batch.name}, {percent(then)} then."
+        )
     reference = (policy.evidence.get("reference") or {})[test.name]
     then = np.array(reference["counts"]) / sum(reference["counts"])
     now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
@@ -228,9 +236,7 @@ def _power(log10: float) -> str:
     return count(round(10**log10)) if log10 < 6 else f"10^{math.floor(log10)}"
 
 
-def _sentences(
-    policy: Policy, state: WatchState, watch: Watch, matches: dict[str, int] | None = None
-) -> list[str]:
+def _sentences(policy: Policy, state: WatchState, watch: Watch, matches: dict[str, int] | None = None) -> list[str]:
     samples = sum(batch.samples for batch in state.batches if not batch.labels_only)
     lines = [
         f"{count(len(state.batches))} batch{'es' * (len(state.batches) != 1)}, {count(samples)} samples; at most "
@@ -281,7 +287,7 @@ def _describe_shift(policy: Policy, state: WatchState, watch: Watch) -> dict[str
     names = policy.class_names or [str(k) for k in range(policy.num_classes)]
     order = np.argsort(-np.abs(after - before), kind="stable")[:MOST_CLASSES]
     has_alarm = any(test.name == "predicted" for test in watch.alarms)
-    offered, text = _judge_shift(shift, size, has_alarm, batch.name)
+    offered, text = _judge_shift(shift, size, has_alarm, batch.name, batch.samples)
     return {
         "batch": batch.name, "samples": shift.samples, "gain": shift.gain, "p_value": shift.p_value,
         "p_unchanged": shift.p_unchanged, "p_explained": shift.p_explained,
@@ -291,7 +297,7 @@ def _describe_shift(policy: Policy, state: WatchState, watch: Watch) -> dict[str
     }  # fmt: skip
 
 
-def _judge_shift(shift: ShiftEntry, size: float, has_alarm: bool, batch: str) -> tuple[bool, str]:
+def _judge_shift(shift: ShiftEntry, size: float, has_alarm: bool, batch: str, samples: int) -> tuple[bool, str]:
     """Whether label shift, and nothing else, explains a batch, and a sentence that says so.
 
     The alarm of the predicted classes is valid at every look; without it, nothing is said to have changed, so that the
@@ -309,6 +315,11 @@ def _judge_shift(shift: ShiftEntry, size: float, has_alarm: bool, batch: str) ->
         )
     if not has_alarm or shift.p_unchanged >= LARGEST_UNCHANGED or size < SMALLEST_SHIFT:
         return False, "There is no sign that the shares of the classes have changed."
+    if samples < FEWEST_JUDGED:
+        return False, (
+            f"The predicted classes have changed; a batch of {count(samples)} samples does not tell whether other shares of "
+            f"the classes are all that has changed, one of {count(FEWEST_JUDGED)} may."
+        )
     if (shift.p_explained or 0.0) < LEAST_EXPLAINED:
         return False, (
             f"The predicted classes have changed, but other shares of the classes do not explain {batch}: the samples of "

@@ -85,7 +85,6 @@ class EvidenceProcess:
         started = logsumexp(self._log_sums, axis=-1) - math.log(self._log_sums.shape[-1])
         return np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
 
-
     @classmethod
     def restore(cls, log_sums: Sequence[float], looks: int) -> EvidenceProcess:
         """The process of one stream as it was after some looks."""

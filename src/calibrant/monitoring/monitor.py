@@ -184,7 +184,9 @@ class Monitor:
         k-th time has the share 6 / (pi k)^2 of its alpha.
         """
         if not 0 < len(text.strip()) <= LONGEST_TEXT:
-            raise ValueError(f"an acknowledgement says in 1 to {LONGEST_TEXT} characters what was done, got {len(text)}")
+            raise ValueError(
+                f"an acknowledgement says in 1 to {LONGEST_TEXT} characters what was done, got {len(text)}"
+            )
         tests = [TestName(name=test.name, group=test.group) for test in self.watch.alarms]
         if not tests:
             raise ValueError("there is no alarm to acknowledge")

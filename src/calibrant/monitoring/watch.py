@@ -44,14 +44,7 @@ from calibrant.monitoring.evidence import (
     start_weight,
     total_variation,
 )
-from calibrant.monitoring.state import (
-    KnownLabels,
-    Running,
-    RunningRate,
-    RunningTest,
-    WatchedBatch,
-    WatchState,
-)
+from calibrant.monitoring.state import KnownLabels, Running, RunningRate, RunningTest, WatchedBatch, WatchState
 from calibrant.selective import Policy, coverage_interval
 
 LOG10 = math.log(10)
@@ -295,7 +288,9 @@ def watch(policy: Policy, state: WatchState) -> Watch:
     if rules.promised is None and not rules.by_cost:
         untested.append(UNTESTED.get(policy.promise.of, NO_PROMISE))
     overall = _rate_watch(rules, state, running.overall)
-    groups = {name: _rate_watch(rules, state, rate, name, k + 1) for k, (name, rate) in enumerate(running.groups.items())}
+    groups = {
+        name: _rate_watch(rules, state, rate, name, k + 1) for k, (name, rate) in enumerate(running.groups.items())
+    }
     reason = rules.untested_coverage()
     untested += [] if reason is None else [reason]
     changes = [_watch_test(state, name, alpha, running.changes.get(name)) for name, alpha in rules.changes.items()]

@@ -25,7 +25,7 @@ from calibrant.predictions.formats.tables import is_text
 from calibrant.predictions.schema import Naming
 
 ROWS = 4096  # that are read at once
-LEAST_ROW = 16  # bytes that a row takes, at least, once it is read
+LEAST_ROW = 16  # bytes that a value takes, at least, once it is read
 
 Texts = list[str | None]
 
@@ -78,8 +78,7 @@ def _read_parquet(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list
         chunks = [chunk for chunk in column_chunks(handle) if chunk.path[:1] in [(name,) for name in names]]
         check_expansion(f"{path}: the table", sum(chunk.unpacked for chunk in chunks), file.stamp.size)
         # Runs of one value take next to no room in the file.
-        rows = max((chunk.values for chunk in chunks), default=0)
-        check_expansion(f"{path}: the table", LEAST_ROW * rows * len(names), file.stamp.size)
+        check_expansion(f"{path}: the table", LEAST_ROW * sum(chunk.values for chunk in chunks), file.stamp.size)
         # A text that is repeated is kept once, as the file has it.
         texts = [name for name in names if is_text(arrow_schema.field(name).type)]
         with pq.ParquetFile(handle, read_dictionary=texts, page_checksum_verification=True) as parquet:
