@@ -31,7 +31,8 @@ RESULTS = Path("benchmarks/results/monitor.json")
 PAGE = Path("docs/monitor_evidence.md")
 PEERS = Path("build/peers/bin/python")
 ALPHA = 0.05
-#: The share of alpha that a watch has for its promise until an alarm is acknowledged, and the level of MAPIE's limits at its default.
+#: The share of alpha that a watch has for its promise until an alarm is acknowledged, and the level of MAPIE's limits
+#: at its default.
 SHARE = ALPHA / 2 * restart_share(1)
 RATE, BATCH, AFTER = 0.1, 50, 60  # promised rate, answers of a batch, batches after the break
 
@@ -271,7 +272,8 @@ The share of streams whose evidence against a promise that is kept ever reaches 
 {nulls}
 ## How soon a break is found
 
-Answers after the break until the alarm, at the level that a watch has for its promise ({share}: 6/π² of the half of {alpha}),
+Answers after the break until the alarm, at the level that a watch has for its promise
+({share}: 6/π² of half of {alpha}),
 looking every {batch} answers; r is {rate}, and streams end {after:,} answers after the break. Beside it, on the first
 {streams} of the same streams, MAPIE's `RiskMonitoring` (Podkopaev and Ramdas 2022), with the threshold r and its
 default level of {alpha}, of which half is for the stream. It compares the mean of all answers since the start, so that
@@ -287,8 +289,8 @@ bins to the upper one. The delay is in samples, of the streams without a false a
 ## Is it label shift?
 
 The share of streams in which the watch ever says that other shares of the classes explain a batch, and so advises
-`--corrected`. Five Gaussian classes, a policy fitted on 2,000 samples, {shift_batches} batches of {shift_size} without labels;
-from the middle batch on something changes. Only in the last row should it be said.
+`--corrected`. Five Gaussian classes, a policy fitted on 2,000 samples, {shift_batches} batches of {shift_size} without
+labels; from the middle batch on something changes. Only in the last row should it be said.
 
 {shifts}"""
 

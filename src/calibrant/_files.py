@@ -108,9 +108,9 @@ def sync(path: Path) -> None:
 def check_output(path: str | Path, *, folder: bool = False, inputs: Iterable[str | Path | None] = ()) -> None:
     """Refuse remote storage, devices and pipes, and a folder where a file is meant or (``folder``) the reverse.
 
-    Refuse also what would overwrite one of the ``inputs`` of a command: files, patterns, and folders, of which the tables
-    and arrays count that predictions are read from. None is no input. A file is known by whatever name it has: links,
-    symbolic or hard, do not hide it.
+    Refuse also what would overwrite one of the ``inputs`` of a command: files, patterns, and folders, of which the
+    tables and arrays count that predictions are read from. None is no input. A file is known by whatever name it has:
+    links, symbolic or hard, do not hide it.
     """
     if _URI.match(str(path)):
         raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")

@@ -254,7 +254,8 @@ def test_a_state_of_the_first_version_is_read(policy, named, tmp_path):
     hidden = relabelled(batch, None)
     counts = Monitor(policy).count(hidden)
     entries = {
-        "format": "calibrant.watch", "version": 1, "policy": policy_fingerprint(policy), "by_group": None, "alpha": 0.05,
+        "format": "calibrant.watch", "version": 1, "policy": policy_fingerprint(policy),
+        "by_group": None, "alpha": 0.05,
         "batches": [{
             "name": name, "fingerprint": counts.looks, "added": "2025-01-01", "samples": counts.samples,
             "accepted": counts.accepted, "implied_errors": counts.implied_errors, "shift": None, "labels_only": False,

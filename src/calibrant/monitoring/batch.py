@@ -8,8 +8,8 @@ likelihood of the inputs, relative to the old priors :math:`\sum_x \log \sum_k p
 .. math:: p'(k|x) = \frac{p(k|x) \pi'_k/\pi_k}{\sum_l p(l|x) \pi'_l/\pi_l}, \qquad
           \pi'_k \leftarrow \frac1n \sum_x p'(k|x)
 
-EM maximises the same likelihood whatever has happened to the samples: with noise at the sensor, or with a score that knows
-nothing of the classes, it finds other priors too. So a test of its own asks two questions that need no calibrated
+EM maximises the same likelihood whatever has happened to the samples: with noise at the sensor, or with a score that
+knows nothing of the classes, it finds other priors too. So a test of its own asks two questions that need no calibrated
 probabilities, of the counts in the bins of the policy's sketch (`shift_p_values`): are the classes that the batch is
 predicted to have distributed as at the fit, and if not, is the batch what the samples *of each class* at the fit give
 when they are mixed in the new shares? Only with no to the first and yes to the second are corrected probabilities
@@ -298,7 +298,7 @@ def count_batch(
             is_seen = is_in(rows.hashes, seen)
             is_late = is_seen & (rows.labels != UNKNOWN)
             late.append((rows.hashes[is_late], rows.labels[is_late]))
-            rows = rows.where(~is_seen)  # noqa: PLW2901  # what follows is about the others
+            rows = rows.where(~is_seen)  # what follows is about the others
             counted.append(replace(rows, probabilities=np.empty(0), score=np.empty(0), confidence=np.empty(0)))
         _count(counts, rows, reference)
         counts.cost += sum_costs(policy, rows.labels, rows.predicted, rows.accept & (rows.labels != UNKNOWN))

@@ -33,13 +33,13 @@ WITHOUT_IDS = "Batches without ids are told apart by their names: a sample that 
 
 #: What to do about an alarm of the promise, and about one of a change.
 NEXT_PROMISE = (
-    "Do not rely on the answers until the cause is known. If the model has to live with samples like these, fit the policy "
-    "again on labelled ones, and watch the new policy in a state of its own; if the cause is repaired, record that with "
-    "--acknowledge 'what was done', and the test starts anew."
+    "Do not rely on the answers until the cause is known. If the model has to live with samples like these, fit the "
+    "policy again on labelled ones, and watch the new policy in a state of its own; if the cause is repaired, record "
+    "that with --acknowledge 'what was done', and the test starts anew."
 )
 NEXT_CHANGE = (
-    "A change may or may not break the promise: label a random sample of the answers to find out. If the cause is known "
-    "and repaired, record that with --acknowledge 'what was done', and the test starts anew."
+    "A change may or may not break the promise: label a random sample of the answers to find out. If the cause is "
+    "known and repaired, record that with --acknowledge 'what was done', and the test starts anew."
 )
 
 
@@ -190,7 +190,8 @@ def _alarm_text(test: WatchTest, watch: Watch, state: WatchState, policy: Policy
     breaking = _breaking(test, watch) or {}
     text = (
         f"{percent(breaking['value'])} of the answers of {_batch_words(breaking['batches'])}{scope} are wrong "
-        f"({count(breaking['errors'])} of {count(breaking['answers'])}), and at most {allowed(rate.promised)} is promised."
+        f"({count(breaking['errors'])} of {count(breaking['answers'])}), and at most {allowed(rate.promised)} is "
+        "promised."
     )
     if breaking["answers"] < rate.answers:
         text += f" Of all {count(rate.answers)} answers with labels{scope}, {percent(rate.errors / rate.answers)} are."
@@ -227,8 +228,8 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     verb = "lower" if below_now[edge] > below_then[edge] else "higher"
     value = percent(reference["edges"][edge]) if test.name == "confidence" else significant(reference["edges"][edge], 3)
     return (
-        f"The {test.name} is {verb} than at the fit: it is below {value} for {percent(below_now[edge])} of the samples of "
-        f"{batch.name}, for {percent(below_then[edge])} then."
+        f"The {test.name} is {verb} than at the fit: it is below {value} for {percent(below_now[edge])} of the samples "
+        f"of {batch.name}, for {percent(below_then[edge])} then."
     )
 
 
@@ -317,13 +318,13 @@ def _judge_shift(shift: ShiftEntry, size: float, has_alarm: bool, batch: str, sa
         return False, "There is no sign that the shares of the classes have changed."
     if samples < FEWEST_JUDGED:
         return False, (
-            f"The predicted classes have changed; a batch of {count(samples)} samples does not tell whether other shares of "
-            f"the classes are all that has changed, one of {count(FEWEST_JUDGED)} may."
+            f"The predicted classes have changed; a batch of {count(samples)} samples does not tell whether other "
+            f"shares of the classes are all that has changed, one of {count(FEWEST_JUDGED)} may."
         )
     if (shift.p_explained or 0.0) < LEAST_EXPLAINED:
         return False, (
-            f"The predicted classes have changed, but other shares of the classes do not explain {batch}: the samples of "
-            "a class look different from those at the fit. No correction is advised."
+            f"The predicted classes have changed, but other shares of the classes do not explain {batch}: the samples "
+            "of a class look different from those at the fit. No correction is advised."
         )
     if effect and not (shift.nll_after or 0.0) < (shift.nll_before or 0.0):
         return False, f"Other shares of the classes would explain {batch}, but no correction is advised.{effect}"

@@ -5,10 +5,10 @@ kept beside them (`Running`), so that a look takes in what is new and nothing el
 the batches of the other come after one's own, each once. A file is written aside and renamed: a batch is in it or not,
 whenever a process is killed.
 
-**Ids.** A batch with ids keeps a hash of 64 bits of each, so that a sample counts once, in whatever file it comes again.
-Two ids that share a hash would be taken for one sample, the second not counted: the chance that this happens to any of a
-million ids is below 1 in 10 million. An answer whose label is not known yet keeps its class (and its group) as well, so
-that a label which comes later is all that is needed.
+**Ids.** A batch with ids keeps a hash of 64 bits of each, so that a sample counts once, in whatever file it comes
+again. Two ids that share a hash would be taken for one sample, the second not counted: the chance that this happens to
+any of a million ids is below 1 in 10 million. An answer whose label is not known yet keeps its class (and its group) as
+well, so that a label which comes later is all that is needed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import binascii
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -283,9 +284,9 @@ Numbers = Annotated[list[float], *_numbers("f8")]
 class RunningTest(_StateEntries):
     """How far a test has come.
 
-    ``looks``, ``log_sums`` (of each of its processes) and ``pool`` are those of `EvidenceProcess` and `rank_cells` since
-    the last of ``restarts``; ``since`` is the look whose evidence raised the alarm. Of every look there is, ever, ``at``
-    which batch (or arrival of labels) it was, and log10 of the ``evidence`` after it.
+    ``looks``, ``log_sums`` (of each of its processes) and ``pool`` are those of `EvidenceProcess` and `rank_cells`
+    since the last of ``restarts``; ``since`` is the look whose evidence raised the alarm. Of every look ever taken
+    there is ``at``, the batch (or arrival of labels) that it was, and log10 of the ``evidence`` after it.
     """
 
     restarts: Count = 0
@@ -367,7 +368,7 @@ class WatchState(_StateEntries):
         running = self.running
         for part, counted in (("batches", self.batches), ("labels", self.labels)):
             ends = [*(getattr(item, part) for item in self.acknowledgements), len(counted)]
-            if any(a > b for a, b in zip(ends, ends[1:], strict=False)) or getattr(running, part) > len(counted):
+            if any(a > b for a, b in itertools.pairwise(ends)) or getattr(running, part) > len(counted):
                 raise ValueError(f"acknowledgements and running evidence must follow the {part}")
         if running.acknowledgements > len(self.acknowledgements):
             raise ValueError("running evidence must follow the acknowledgements")

@@ -347,7 +347,7 @@ def _rate_watch(
 
 
 def breaking_looks(rate: RateWatch) -> list[int]:
-    """The arrivals of labels whose answers raised the alarm: those up to it that are the strongest evidence together."""
+    """The arrivals of labels whose answers raised the alarm: up to it, the strongest evidence together."""
     test = rate.test
     if test is None or test.alarm is None or rate.promised is None:
         return []

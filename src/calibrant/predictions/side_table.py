@@ -1,7 +1,7 @@
 """A table beside predictions, such as labels that came later: columns of text, read by the readers of predictions.
 
-Nothing is guessed from what values look like: ``00012`` stays ``00012``. The limits are those of predictions: how long a
-line may be, and how far a file may expand.
+Nothing is guessed from what values look like: ``00012`` stays ``00012``. The limits are those of predictions: how long
+a line may be, and how far a file may expand.
 """
 
 from __future__ import annotations

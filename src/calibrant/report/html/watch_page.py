@@ -68,7 +68,8 @@ def _summary(document: Part) -> html.ReportSection:
     )]  # fmt: skip
     items += [
         html.card(
-            "Wrong answers" if breaking is None else "Wrong of all answers", percent(risk["value"]), _risk_text(document),
+            "Wrong answers" if breaking is None else "Wrong of all answers",
+            percent(risk["value"]), _risk_text(document),
             interval=span(risk["low"], risk["high"], "share", risk["value"]) if risk["answers"] else "",
             level="poor" if broken else "good" if risk["answers"] and promised is not None else "info",
         ),
