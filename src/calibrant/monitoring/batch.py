@@ -224,7 +224,7 @@ class DecidedRows:
 
     def where(self, mask: npt.NDArray[np.bool_]) -> DecidedRows:
         """Some of them."""
-        columns = {name: None if column is None else column[mask] for name, column in vars(self).items()}
+        columns: Any = {name: None if column is None else column[mask] for name, column in vars(self).items()}
         return DecidedRows(**columns)
 
 

@@ -62,7 +62,6 @@ def watch_document(
     ]
     reference = policy.evidence.get("reference")
     shift = _describe_shift(policy, state, watch)
-    unmatched = None if matches is None else matches["labels"] - matches["matched"]
     document = {
         "format": "calibrant.monitor",
         "version": 1,
@@ -85,7 +84,7 @@ def watch_document(
             }
             for item in state.acknowledgements
         ],
-        "late_labels": None if matches is None else matches | {"unmatched": unmatched},
+        "late_labels": None if matches is None else matches | {"unmatched": matches["labels"] - matches["matched"]},
         "sentences": _sentences(policy, state, watch, matches),
         "risk": _rate_entries(watch.overall, ""),
         "groups": [_rate_entries(part, name) for name, part in watch.groups.items()],
@@ -165,7 +164,7 @@ def _breaking(test: WatchTest, watch: Watch) -> dict[str, Any] | None:
     rate = watch.groups[test.group] if test.group else watch.overall
     parts = [rate.rates[look] for look in breaking_looks(rate)]
     names = list(dict.fromkeys(name for name, _, _ in parts))
-    errors, answers = (sum(part[k] for part in parts) for k in (1, 2))
+    errors, answers = sum(part[1] for part in parts), sum(part[2] for part in parts)
     return {"batches": names, "errors": errors, "answers": answers, "value": errors / answers}
 
 
@@ -202,11 +201,9 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     """What has changed at the batch of the alarm: in which direction, from what to what."""
     batch = state.batches[test.at[test.alarm or 0]]
     if test.name == "coverage":
-        now, then = batch.accepted / batch.samples, watch.reference_coverage.value
-        verb = "fewer" if now < then else "more"
-        return (
-            f"The policy answers {verb} samples than at the fit: {percent(now)} of {batch.name}, {percent(then)} then."
-        )
+        share, fitted = batch.accepted / batch.samples, watch.reference_coverage.value
+        verb = "fewer" if share < fitted else "more"
+        return f"The policy answers {verb} samples than at the fit: {percent(share)} of {batch.name}, {percent(fitted)} then."
     reference = (policy.evidence.get("reference") or {})[test.name]
     then = np.array(reference["counts"]) / sum(reference["counts"])
     now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
