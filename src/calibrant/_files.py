@@ -140,7 +140,7 @@ def _check_inputs(path: str | Path, inputs: Iterable[str | Path | None]) -> None
             shards = match.iterdir() if match.is_dir() else ()
             files += [match, *(file for file in shards if file.name.lower().endswith(_SHARDS))]
         if any(os.path.samestat(file.stat(), output) for file in files if file.exists() for output in stats):
-            raise ValueError(f"{path}: this would overwrite an input of the command, {name}; write to another place")
+            raise ValueError(f"{path}: the input {name} would be overwritten, write to another file")
 
 
 def kind_of(mode: int) -> str:

@@ -98,7 +98,7 @@ def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
         (["{week}", "{week}", "--corrected", "{tmp}/c.npz"], "--corrected is for one batch, got 2"),
         (["{week}", "--by-group", "colour"], "colour"),
         (["{week}", "--alpha", "2"], "alpha must be a number between 1e-09 and 0.5, got 2.0"),
-        (["{week}", "--state", "{policy}"], "policy.json: this would overwrite an input"),
+        (["{week}", "--state", "{policy}"], "policy.json would be overwritten"),
         (["--merge", "{tmp}/none.json"], "none.json: no such file"),
         (["{tmp}/none.parquet"], "none.parquet"),
         (["{week}", "--labels", "{tmp}/none.csv"], "none.csv"),

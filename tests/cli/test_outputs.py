@@ -51,7 +51,7 @@ def test_a_set_of_arrays_is_one_output(tmp_path):
     """x_probabilities.npy is written with x_labels.npy, which is read with x_logits.npy."""
     for name in ("logits", "labels"):
         np.save(tmp_path / f"x_{name}.npy", np.zeros(2))
-    with pytest.raises(ValueError, match="overwrite an input"):
+    with pytest.raises(ValueError, match="would be overwritten"):
         check_output(tmp_path / "x_probabilities.npy", inputs=[tmp_path / "x_logits.npy"])
     check_output(tmp_path / "y_probabilities.npy", inputs=[tmp_path / "x_logits.npy"])
 
@@ -60,5 +60,5 @@ def test_what_is_not_read_may_be_written_again(tmp_path):
     (tmp_path / "report.html").write_text("an older report")
     (tmp_path / "1.parquet").write_bytes(b"x")
     check_output(tmp_path / "report.html", inputs=[tmp_path, None, "s3://bucket/x.parquet"])
-    with pytest.raises(ValueError, match="overwrite an input"):
+    with pytest.raises(ValueError, match="would be overwritten"):
         check_output(tmp_path / "1.parquet", inputs=[f"{tmp_path}/*.parquet"])

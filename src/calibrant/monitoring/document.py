@@ -203,7 +203,8 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     if test.name == "coverage":
         share, fitted = batch.accepted / batch.samples, watch.reference_coverage.value
         verb = "fewer" if share < fitted else "more"
-        return f"The policy answers {verb} samples than at the fit: {percent(share)} of {batch.name}, {percent(fitted)} then."
+        shares = f"{percent(share)} of {batch.name}, {percent(fitted)} then"
+        return f"The policy answers {verb} samples than at the fit: {shares}."
     reference = (policy.evidence.get("reference") or {})[test.name]
     then = np.array(reference["counts"]) / sum(reference["counts"])
     now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
