@@ -355,7 +355,7 @@ class Monitor:
     @property
     def document(self) -> dict[str, Any]:
         """All of it as plain values, as ``--json`` prints it and the page draws it."""
-        return watch_document(self.policy, self.state, self.watch, self.matches)
+        return watch_document(self.policy, self.state, self.watch, self.matches) | {"remarks": list(self.remarks)}
 
     def to_html(self, path: str | Path) -> None:
         """Write a page with the time line."""
