@@ -1,6 +1,6 @@
 """Does the watch keep its word? False alarms over 10,000 looks, and how soon a break is found, beside MAPIE's monitor.
 
-    ./dev bench monitor                       500 streams of 10,000 looks, 300 streams with a break
+    ./dev bench monitor                       500 streams of 10,000 looks, 300 streams with a break, 5 x 50 of batches
     ./dev bench monitor --streams 4000 --seed 7
     ./dev bench monitor --page                write docs/monitor_evidence.md from the last results
 
@@ -23,15 +23,17 @@ import numpy.typing as npt
 
 from benchmarks._harness import say
 from benchmarks._markdown import table
+from calibrant import Monitor, Policy, Predictions
 from calibrant._files import write_json, written_aside
-from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios
+from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios, restart_share
 
 RESULTS = Path("benchmarks/results/monitor.json")
 PAGE = Path("docs/monitor_evidence.md")
 PEERS = Path("build/peers/bin/python")
 ALPHA = 0.05
-#: The share of alpha that a policy's watch has for its promise, and the level of MAPIE's limits at its default.
-SHARE = ALPHA / 2
+#: The share of alpha that a watch has for its promise until an alarm is acknowledged, and the level of MAPIE's limits
+#: at its default.
+SHARE = ALPHA / 2 * restart_share(1)
 RATE, BATCH, AFTER = 0.1, 50, 60  # promised rate, answers of a batch, batches after the break
 
 #: Promised rate and true rate, answers of a batch.
@@ -41,6 +43,17 @@ BREAKS = ((0, 0.8, 1.5), (40, 0.8, 1.5), (40, 1.0, 1.5), (40, 0.8, 2.0), (400, 0
 #: Streams that MAPIE is asked about, and batches before the break up to which it is: its limits take a millisecond
 #: a sample.
 PEER_STREAMS, PEER_BEFORE = 20, 40
+
+#: Streams for the words about label shift, batches of each and samples of a batch.
+SHIFT_STREAMS, SHIFT_BATCHES, SHIFT_SIZE = 50, 6, 1000
+SHIFT_PRIORS = np.array([0.4, 0.25, 0.15, 0.12, 0.08])
+SHIFT_KINDS = {
+    "nothing has changed": "iid",
+    "nothing has changed, and the score knows nothing of the classes": "blind",
+    "noise at the sensor": "noise",
+    "a third of the samples are of a class that was not there": "new class",
+    "the shares of the classes are reversed": "shift",
+}
 
 Bools = npt.NDArray[np.bool_]
 
@@ -78,6 +91,45 @@ def changes_seen(reference: int, shift: float, streams: int, seed: int, looks: i
         "median": float(np.median(found)) if found else None,
         "found": float(np.isfinite(found).mean()) if found else None,
     }  # fmt: skip
+
+
+def draw_samples(kind: str, changed: bool, size: int, random: np.random.Generator) -> Predictions:
+    """Samples of five Gaussian classes, with the logits of a model that is right about them as they were at the fit.
+
+    The kind says what is changed: nothing (``iid``; ``blind``: and the logits are of other samples), the noise of the
+    inputs, a third of the samples, which are of a further class (``new class``), or the shares of the classes.
+    """
+    classes = len(SHIFT_PRIORS)
+    priors = SHIFT_PRIORS[::-1] if changed and kind == "shift" else SHIFT_PRIORS
+    labels = random.choice(classes, size, p=priors)
+    seen = labels.copy()
+    if kind == "blind":
+        seen = random.permutation(seen)
+    spread = 1.6 if changed and kind == "noise" else 1.0
+    means = 2.0 * np.eye(classes)[seen]
+    if changed and kind == "new class":
+        means[random.random(size) < 1 / 3] = [2.0, 2.0, *[0.0] * (classes - 2)]
+    inputs = means + spread * random.standard_normal((size, classes))
+    return Predictions.from_logits(2.0 * inputs + np.log(SHIFT_PRIORS), labels)
+
+
+def shift_words(kind: str, streams: int, seed: int) -> dict[str, Any]:
+    """The share of streams, without a label, in which label shift is ever said to explain a batch."""
+    advised = alarms = 0
+    for stream in range(streams):
+        random = np.random.default_rng([seed, 4, sum(map(ord, kind)), stream])
+        if stream % 10 == 0:
+            risk = 0.9 if kind == "blind" else 0.1
+            policy = Policy.fit(draw_samples(kind, False, 2000, random), risk)
+        monitor, offers = Monitor(policy), []
+        for number in range(SHIFT_BATCHES):
+            batch = draw_samples(kind, number >= SHIFT_BATCHES // 2, SHIFT_SIZE, random)
+            values = Predictions.from_logits(batch.logits, np.full(SHIFT_SIZE, -100))
+            shift = monitor.update(values, f"batch {number}").document["label_shift"]
+            offers.append(shift is not None and shift["offered"])
+        advised += any(offers)
+        alarms += any(test.name == "predicted" for test in monitor.watch.alarms)
+    return {"kind": kind, "streams": streams, "advised": advised / streams, "alarms": alarms / streams}
 
 
 def break_streams(before: int, good: float, bad: float, streams: int, seed: int) -> Bools:
@@ -134,6 +186,10 @@ def run(streams: int, looks: int, seed: int) -> dict[str, Any]:
     for reference, shift in ((100, 0.0), (1000, 0.0), (1000, 0.1), (1000, 0.2)):
         ranks.append(changes_seen(reference, shift, 60, seed))
         say(f"ranks, fit of {reference}, {shift:.0%} moved: {ranks[-1]}")
+    shifts = []
+    for words, kind in SHIFT_KINDS.items():
+        shifts.append({"words": words, **shift_words(kind, SHIFT_STREAMS, seed)})
+        say(f"{words}: {shifts[-1]}")
     breaks, version = [], ""
     for before, good, bad in BREAKS:
         wrong = break_streams(before, good, bad, 300, seed)
@@ -148,7 +204,7 @@ def run(streams: int, looks: int, seed: int) -> dict[str, Any]:
                 row["ours_same"] = delays(our_alarms(wrong[:PEER_STREAMS]), before)
         breaks.append(row)
         say(f"break after {before} batches, {good:g} to {bad:g} times the promise: {row}")
-    return {"seed": seed, "nulls": nulls, "ranks": ranks, "breaks": breaks, "mapie": version}
+    return {"seed": seed, "nulls": nulls, "ranks": ranks, "breaks": breaks, "shifts": shifts, "mapie": version}
 
 
 def _answers(value: float | None) -> str:
@@ -177,6 +233,10 @@ def page(results: dict[str, Any]) -> str:
          "-" if row["found"] is None else f"{row['found']:.0%}"]
         for row in results["ranks"]
     ]  # fmt: skip
+    shifts = [
+        [row["words"], f"{row['streams']:,}", f"{row['alarms']:.1%}", f"{row['advised']:.1%}"]
+        for row in results["shifts"]
+    ]
     peer = f"MAPIE {results['mapie']}" if results["mapie"] else "MAPIE (not installed)"
     heads = ("answers before", "rate before", "rate after", "false alarms", "median delay", "90% within",
              f"ours on {PEER_STREAMS}", peer, "its false alarms")  # fmt: skip
@@ -190,6 +250,9 @@ def page(results: dict[str, Any]) -> str:
         after=AFTER * BATCH,
         nulls=table(("promised", "true", "answers a look", "looks", "streams", "false alarms"), nulls),
         ranks=table(("samples at the fit", "moved", "false alarms", "median delay", "found"), ranks),
+        shift_batches=SHIFT_BATCHES,
+        shift_size=SHIFT_SIZE,
+        shifts=table(("what changes", "streams", "alarm of the predicted classes", "correction advised"), shifts),
         breaks=table(heads, [_break_row(row) for row in results["breaks"]]),
     )
 
@@ -209,7 +272,8 @@ The share of streams whose evidence against a promise that is kept ever reaches 
 {nulls}
 ## How soon a break is found
 
-Answers after the break until the alarm, at the level that a watch has for its promise ({share}, half of {alpha}),
+Answers after the break until the alarm, at the level that a watch has for its promise
+({share}: 6/π² of half of {alpha}),
 looking every {batch} answers; r is {rate}, and streams end {after:,} answers after the break. Beside it, on the first
 {streams} of the same streams, MAPIE's `RiskMonitoring` (Podkopaev and Ramdas 2022), with the threshold r and its
 default level of {alpha}, of which half is for the stream. It compares the mean of all answers since the start, so that
@@ -221,7 +285,14 @@ good times before a break delay it; its bound is for any risk between 0 and 1, o
 100 looks at 100 samples each in 16 bins; from the 51st look on, a share of the values moves from the lower half of the
 bins to the upper one. The delay is in samples, of the streams without a false alarm before; level {alpha}.
 
-{ranks}"""
+{ranks}
+## Is it label shift?
+
+The share of streams in which the watch ever says that other shares of the classes explain a batch, and so advises
+`--corrected`. Five Gaussian classes, a policy fitted on 2,000 samples, {shift_batches} batches of {shift_size} without
+labels; from the middle batch on something changes. Only in the last row should it be said.
+
+{shifts}"""
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import math
@@ -20,7 +21,7 @@ import stat
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -44,6 +45,9 @@ _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}L?\s*,)*(?:\s*[0-9]{1,19}L?\s*)?)\)""")
 _TYPE = re.compile(r"[<>=|]?(?:([biufUSc])[1-9][0-9]{0,5}|([mM])8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
+#: What is read of a folder of predictions.
+_SHARDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors", ".gz")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 _KINDS[stat.S_IFCHR] = _KINDS[stat.S_IFBLK] = "a device"
 
@@ -101,10 +105,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def check_output(path: str | Path, *, folder: bool = False) -> None:
-    """Refuse remote storage, devices and pipes, and a folder where a file is meant or (``folder``) the reverse."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+def check_output(path: str | Path, *, folder: bool = False, inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse remote storage, devices and pipes, and a folder where a file is meant or (``folder``) the reverse.
+
+    Refuse also what would overwrite one of the ``inputs`` of a command: files, patterns, and folders, of which the
+    tables and arrays count that predictions are read from. None is no input. A file is known by whatever name it has:
+    links, symbolic or hard, do not hide it.
+    """
+    if _URI.match(str(path)):
         raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")
+    _check_inputs(path, inputs)
     try:
         mode = os.stat(str(path)).st_mode
     except FileNotFoundError:
@@ -112,6 +122,25 @@ def check_output(path: str | Path, *, folder: bool = False) -> None:
     expected, is_expected = ("a folder", stat.S_ISDIR) if folder else ("a file", stat.S_ISREG)
     if not is_expected(mode):
         raise ValueError(f"{path}: expected {expected} to write to, got {kind_of(mode)}")
+
+
+def _check_inputs(path: str | Path, inputs: Iterable[str | Path | None]) -> None:
+    """Refuse an output that is one of the inputs, or is written with a file that is."""
+    outputs = [Path(path)]
+    if Path(path).suffix.lower() == ".npy":  # written as a set, x_logits.npy with x_labels.npy
+        start = Path(path).stem.rpartition("_")[0]
+        outputs += [file for file in Path(path).parent.glob("*.npy") if file.stem.rpartition("_")[0] == start]
+    stats = [file.stat() for file in outputs if file.exists()]
+    for name in inputs if stats else ():
+        if name is None or _URI.match(str(name)):
+            continue
+        matches = [str(name)] if os.path.exists(name) else glob.glob(str(name), recursive=True)
+        files = []
+        for match in map(Path, matches):
+            shards = match.iterdir() if match.is_dir() else ()
+            files += [match, *(file for file in shards if file.name.lower().endswith(_SHARDS))]
+        if any(os.path.samestat(file.stat(), output) for file in files if file.exists() for output in stats):
+            raise ValueError(f"{path}: the input {name} would be overwritten, write to another file")
 
 
 def kind_of(mode: int) -> str:

@@ -35,8 +35,8 @@ def test_quiet_then_alarm_then_quiet_for_the_other_kind(folder, state, capsys):
     assert f"wrote {state}" in err
     code, out, err = run(capsys, "monitor", policy, folder / "bad.parquet", folder / "week1.parquet", "--state", state)
     assert code == 1
-    assert "ALARM: More than 10% of answers are wrong" in out
-    assert "week1.parquet: skipped, it was seen as week1.parquet" in err
+    assert "% of the answers of bad.parquet are wrong" in out.splitlines()[0] + out.splitlines()[1]
+    assert "week1.parquet: all 500 samples were seen before" in err
     assert run(capsys, "monitor", policy, "--state", state, "--alarm-on", "promise")[0] == 1
 
 
@@ -98,7 +98,7 @@ def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
         (["{week}", "{week}", "--corrected", "{tmp}/c.npz"], "--corrected is for one batch, got 2"),
         (["{week}", "--by-group", "colour"], "colour"),
         (["{week}", "--alpha", "2"], "alpha must be a number between 1e-09 and 0.5, got 2.0"),
-        (["{week}", "--state", "{policy}"], "not the state of a watch"),
+        (["{week}", "--state", "{policy}"], "policy.json would be overwritten"),
         (["--merge", "{tmp}/none.json"], "none.json: no such file"),
         (["{tmp}/none.parquet"], "none.parquet"),
         (["{week}", "--labels", "{tmp}/none.csv"], "none.csv"),
@@ -111,3 +111,69 @@ def test_bad_input_is_one_sentence_and_code_2(folder, tmp_path, capsys, words, s
     assert sentence in err
     assert err.count("\n") == 1
     assert not out
+
+
+def test_labels_alone_are_joined_to_what_the_state_has_seen(folder, tmp_path, state, capsys):
+    batch = draw(300, 8)
+    names = [f"{number:05d}" for number in range(300)]  # which look like numbers
+    hidden = Predictions.from_logits(
+        batch.logits, np.full(300, -100), ids=names, class_names=batch.class_names, groups=batch.groups
+    )
+    hidden.save(tmp_path / "new.parquet")
+    policy = folder / "policy.json"
+    run(capsys, "monitor", policy, tmp_path / "new.parquet", "--state", state, "-q")
+    rows = [f"{name},{'abcd'[label]}\n" for name, label in zip(names, batch.labels, strict=True)]
+    (tmp_path / "labels.csv").write_text("".join(["id,label\n", *rows, "5,a\n", "6,a\n"]))
+    words = ("monitor", policy, "--labels", tmp_path / "labels.csv")
+    code, out, _ = run(capsys, *words, "--state", state, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["risk"]["answers"] == document["batches"][0]["accepted"] > 0
+    assert document["late_labels"] == {"labels": 302, "matched": 300, "unmatched": 2}
+    assert json.loads(run(capsys, "monitor", policy, "--state", state, "--json")[1])["risk"] == document["risk"]
+    assert run(capsys, *words)[0] == 2  # without a state there is nothing they could belong to
+    (tmp_path / "labels.csv").write_text("id,label\n12,a\n")
+    code, _, err = run(capsys, *words, "--state", state)
+    assert code == 2
+    assert "'12'" in err
+
+
+def test_an_alarm_is_acknowledged(folder, state, capsys):
+    words = ("monitor", folder / "policy.json", "--state", state)
+    assert run(capsys, *words, folder / "bad.parquet")[0] == 1
+    assert run(capsys, *words)[0] == 1
+    code, out, _ = run(capsys, *words, "--acknowledge", "the camera was cleaned", folder / "week1.parquet")
+    assert code == 0
+    assert "the camera was cleaned" in out
+    code, _, err = run(capsys, *words, "--acknowledge", "again")
+    assert code == 2
+    assert "no alarm" in err
+
+
+def test_names_tell_batches_without_ids_apart(folder, tmp_path, state, capsys):
+    draw(200, 1, ids=False).save(tmp_path / "calls.npz")
+    words = ("monitor", folder / "policy.json", tmp_path / "calls.npz", "--state", state)
+    assert run(capsys, *words)[0] == 0
+    assert "--name" in run(capsys, *words)[2]
+    assert "2 batches, 400 samples" in run(capsys, *words, "--name", "tuesday")[1]
+    draw(200, 2, ids=False).save(tmp_path / "calls.npz")
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "--name" in err
+    assert run(capsys, *words, "--name", "a", "--name", "b")[0] == 2
+
+
+@pytest.mark.parametrize("option", ["--corrected", "--state", "-o"])
+def test_no_output_is_an_input(folder, tmp_path, capsys, option):
+    policy = tmp_path / "policy.json"
+    policy.write_bytes((folder / "policy.json").read_bytes())
+    (tmp_path / "page.html").symlink_to(policy)
+    draw(100, 1).save(tmp_path / "in.npz")
+    (tmp_path / "linked.npz").hardlink_to(tmp_path / "in.npz")
+    output = {"--corrected": "linked.npz", "--state": "policy.json", "-o": "page.html"}[option]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for batch in ("in.npz", "*.npz") if option == "--corrected" else ("in.npz",):
+        code, _, err = run(capsys, "monitor", policy, tmp_path / batch, option, tmp_path / output)
+        assert code == 2
+        assert output in err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

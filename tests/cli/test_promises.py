@@ -41,7 +41,7 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     assert "wrong answers of every class is broken beyond chance in a (" in loud(out)
     code, out, _ = run(capsys, "monitor", "class.json", "broken.npz")
     assert code == 1
-    assert "More than 15% of answers are wrong in a:" in loud(out)
+    assert "% of the answers of broken.npz in a are wrong" in loud(out)
     code, out, _ = run(capsys, "check", "broken.npz", "--policy", "class.json", "--require", "policy.risk <= 0.15")
     assert code == 1
     assert "fails: policy.risk <= 0.15 in class=d" in loud(out)

@@ -12,6 +12,7 @@ from calibrant.monitoring.batch import (
     correct_predictions,
     count_batch,
     estimate_label_shift,
+    mixture_p_value,
     reference_priors,
 )
 from tests.helpers.watches import draw
@@ -147,3 +148,45 @@ def test_nothing_is_seen_where_nothing_has_changed():
 
 def test_a_class_that_never_came_has_a_prior():
     assert reference_priors(np.array([9, 0])).tolist() == [0.95, 0.05]
+
+
+PARTS = np.array([[400, 80, 20], [30, 300, 70], [10, 40, 450]])
+
+
+def test_a_mixture_of_the_parts_fits_and_another_distribution_does_not():
+    rng = np.random.default_rng(0)
+    shares = PARTS / PARTS.sum(1, keepdims=True)
+    weights = np.array([0.1, 0.2, 0.7])
+    p = [mixture_p_value(PARTS, weights, rng.multinomial(300, weights @ shares)) for _ in range(40)]
+    assert np.mean(np.array(p) < 0.1) < 0.25
+    assert mixture_p_value(PARTS, weights, np.array([150, 0, 150])) < 0.01
+    assert mixture_p_value(PARTS, np.array([0.7, 0.2, 0.1]), rng.multinomial(300, weights @ shares)) < 0.01
+
+
+def test_few_samples_of_a_class_are_no_proof_against_a_mixture():
+    few = PARTS.copy()
+    few[0] = [4, 0, 0]
+    drawn = np.array([220, 60, 20])
+    assert mixture_p_value(few, np.array([1.0, 0.0, 0.0]), drawn) > mixture_p_value(
+        100 * few, np.array([1.0, 0.0, 0.0]), drawn
+    )
+
+
+def gaussian(n, seed, priors, spread=1.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(4, n, p=priors)
+    inputs = 2.2 * np.eye(4)[labels] + spread * rng.standard_normal((n, 4))
+    return Predictions.from_logits(2.2 * inputs, labels)
+
+
+def test_only_label_shift_is_called_label_shift():
+    even = np.full(4, 0.25)
+    policy = Policy.fit(gaussian(3000, 0, even), 0.1)
+
+    def offered(batch):
+        hidden = Predictions.from_logits(batch.logits, np.full(len(batch), -100))
+        return Monitor(policy).update(hidden, "x").document["label_shift"]["offered"]
+
+    assert offered(gaussian(1500, 1, [0.5, 0.3, 0.1, 0.1]))
+    assert not offered(gaussian(1500, 2, even))
+    assert not offered(gaussian(1500, 3, [0.5, 0.3, 0.1, 0.1], spread=1.8))

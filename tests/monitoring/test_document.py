@@ -34,7 +34,11 @@ def test_a_broken_promise_is_the_headline(policy, batches):
     assert document["status"] == "alarm"
     assert document["headline"] == "The promise is broken"
     assert document["alarms"][0]["since"] == "friday"
-    assert "More than 10% of answers are wrong" in document["alarms"][0]["text"]
+    alarm = document["alarms"][0]
+    assert alarm["breaking"]["batches"] == ["friday"]
+    errors, answers = alarm["breaking"]["errors"], alarm["breaking"]["answers"]
+    assert errors / answers > document["risk"]["value"]  # of all answers fewer are wrong
+    assert f"{100 * errors / answers:.2f}% of the answers of friday" in alarm["text"]
 
 
 def test_label_shift_is_offered_where_it_helps(policy, batches):
@@ -50,7 +54,6 @@ def test_label_shift_is_offered_where_it_helps(policy, batches):
 def test_nothing_is_offered_where_nothing_has_changed(quiet):
     shift = quiet.document["label_shift"]
     assert not shift["offered"]
-    assert shift["text"].startswith("No sign")
 
 
 def test_an_empty_watch_has_a_document(policy):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Monitor, Policy
-from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, start_weight
+from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, restart_share, start_weight
 from tests.helpers.watches import draw
 
 
@@ -31,7 +31,9 @@ def test_shares_of_alpha_sum_to_alpha_at_most(quiet):
     coverage = next(test.alpha for test in quiet.watch.tests if test.name == "coverage")
     # The coverage spends as much again on its limits at the fit; groups that may still come have the rest.
     unseen = 0.05 / 4 * (1 - start_weight(1) - start_weight(2))
-    assert sum(shares) + coverage + unseen == pytest.approx(0.05)
+    first = restart_share(1)  # what is left is for the starts after alarms that are acknowledged
+    assert sum(shares) + coverage + unseen * first == pytest.approx(0.05 * first)
+    assert sum(restart_share(k) for k in range(1, 10_000)) == pytest.approx(1, abs=1e-4)
 
 
 def test_the_evidence_is_that_of_the_counts(quiet):
@@ -133,7 +135,7 @@ def test_costs_of_one_are_watched_as_errors_are():
     assert watching.update(draw(800, 2, noise=0.4)).alarm
     document = watching.document
     assert document["cost"]["promised"] == 0.1
-    assert "An answer costs more than 0.1 on average" in document["alarms"][0]["text"]
+    assert "more than 0.1 on average" in document["alarms"][0]["text"]
     assert watching.watch.untested == []
 
 
@@ -157,6 +159,4 @@ def test_costs_survive_and_merge(tmp_path):
     again = Monitor.load(policy, tmp_path / "watch.json").merge(second)
     assert [arrival.cost for arrival in again.state.labels] == [first.state.labels[0].cost, second.state.labels[0].cost]
     hidden = Monitor(policy).update(draw(300, 1, known=0.0))
-    assert '"cost"' in first.state.model_dump_json()
-    assert '"cost"' not in Monitor(Policy.fit(draw(2000, 0), 0.1)).update(draw(300, 1)).state.model_dump_json()
     assert hidden.update(draw(300, 1)).state.labels[0].cost == first.state.labels[0].cost

@@ -26,7 +26,7 @@ from calibrant.cli.options import (
     parse_opening,
 )
 from calibrant.cli.schema import versioned
-from calibrant.predictions import is_remote, repeat_words
+from calibrant.predictions import repeat_words
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
@@ -72,15 +72,13 @@ def apply_command(
         raise ValueError(f"--output {path}: decisions are written as {', '.join(FORMATS)}, got {path.suffix!r}")
     if masks and path.suffix.lower() != ".npz":
         raise ValueError(f"--output {path}: decisions about pixels are arrays, written as .npz, got {path.suffix!r}")
-    check_output(path)
+    check_output(path, inputs=[policy, files])
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
     opening = parse_opening(
         column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None, split
     )
     groups = None if fitted.group is None else [fitted.group]
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
-    if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
-        raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
     with show_progress(quiet) as progress:
         outcome = apply_policy(fitted, predictions, path, spreadsheet_safe=spreadsheet_safe, progress=progress)
     if as_json:

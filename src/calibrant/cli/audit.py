@@ -83,7 +83,7 @@ def audit_command(
     """
     report = None if str(output) == "none" else output or Path("report.html")
     if report is not None:
-        check_kind(report, "a report", ".html", ".htm")
+        check_kind(report, "a report", ".html", ".htm", inputs=[*files, val, policy])
     check_level(level, replicates, seed)
     check_fail_on(fail_on, policy is not None)
     if val_split is not None and val is None:

@@ -83,7 +83,7 @@ def check_command(
     if unknown not in (None, "pass", "fail"):
         raise ValueError(f"--unknown takes pass or fail, got {unknown[:40]!r}")
     if junit is not None:
-        check_output(junit)
+        check_output(junit, inputs=[file, baseline, policy, requirements or PROJECT])
     texts = _requirements(require or [], requirements, quiet)
     from calibrant._files import json_value
     from calibrant.auditing import check

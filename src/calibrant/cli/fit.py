@@ -103,7 +103,7 @@ def fit_command(
     A fifth of the samples chooses calibrator and score, the others set the threshold, so that with the given confidence
     the share of wrong answers stays below the target on new samples of the same kind.
     """
-    check_kind(output, "a policy", ".json")
+    check_kind(output, "a policy", ".json", inputs=[files, costs])
     opening = parse_opening(column, class_names, positive, segmentation, ignore_index, split)
     predictions = open_for_policy(None, files, groups=None if group is None else [group], **opening)
     for text in predictions.remarks:

@@ -21,12 +21,13 @@ from calibrant.cli.options import (
     Repeats,
     Segmentation,
     Split,
+    open_for_policy,
     parse_opening,
     reading_words,
     share_option,
 )
 from calibrant.cli.schema import versioned
-from calibrant.predictions import UNITS, Predictions, format_of, is_remote, resolve_repeats
+from calibrant.predictions import UNITS, format_of, resolve_repeats
 
 NEXT = "Fit on the one, judge by the other:"
 
@@ -71,13 +72,10 @@ def holdout_command(
         raise ValueError(f"--output {fit} {judge}: the two parts are two files")
     for path in output:
         format_of(path)
-        check_output(path)
+        check_output(path, inputs=[files])
     groups = [*(group or []), *([] if by is None else [by])]
     opening = parse_opening(column, class_names, positive, segmentation, ignore_index, split)
-    predictions = Predictions.open(files, groups=list(dict.fromkeys(groups)) or None, **opening)
-    for path in output:
-        if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
-            raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
+    predictions = open_for_policy(None, files, groups=list(dict.fromkeys(groups)) or None, **opening)
     if repeats is not None:
         predictions = resolve_repeats(predictions, repeats)
     parts = predictions.holdout(share, seed=seed, by=by)

@@ -18,6 +18,7 @@ from calibrant.cli.options import (
     Json,
     Positive,
     Quiet,
+    Repeats,
     Split,
     columns_of,
     open_for_policy,
@@ -27,7 +28,7 @@ from calibrant.cli.options import (
 
 if TYPE_CHECKING:
     from calibrant._progress import Progress
-    from calibrant.monitoring import BatchCounts, Monitor
+    from calibrant.monitoring import Monitor
     from calibrant.predictions import Predictions
     from calibrant.selective import Policy
 
@@ -54,12 +55,23 @@ def monitor_command(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Labels that came later, .csv or .parquet with columns id and label; give their batches too."
+            help="Labels that came later, .csv or .parquet with columns id and label, of samples of any batch that the "
+            "state has seen with ids."
         ),
     ] = None,
     labels_only: Annotated[
         bool, typer.Option("--labels-only", help="The batches are labelled samples of rows that were seen before.")
     ] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a batch is called, instead of its file (repeat for more): without ids a name means one batch."
+        ),
+    ] = None,
+    acknowledge: Annotated[
+        str | None,
+        typer.Option(help="What was done about the alarms there are: it is recorded, and their tests start anew."),
+    ] = None,
     by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
     alpha: Annotated[float | None, share_option("The chance that the watch ever raises a false alarm (0.05).")] = None,
     alarm_on: Annotated[
@@ -71,6 +83,7 @@ def monitor_command(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A page with the time line, .html.")] = None,
     split: Split = None,
+    repeats: Repeats = None,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -79,34 +92,49 @@ def monitor_command(
 ) -> None:
     """Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.
 
-    Look as often as you like: the evidence is valid at every time. Exits with 0, with 1 after an alarm, with 2 for bad
-    input.
+    Look as often as you like: the evidence is valid at every time, and a sample counts once, by its id. Exits with 0,
+    with 1 after an alarm that is not acknowledged, with 2 for bad input.
     """
     batches = files or []
-    _check(batches, state, merge or [], alarm_on, corrected, output)
+    names = name or [Path(file).name for file in batches]
+    _check(batches, names, state, merge or [], alarm_on, corrected)
+    if output is not None and output.suffix.lower() != ".html":
+        raise ValueError(f"--output {output}: a page is written as .html, got {output.suffix!r}")
+    sources = [policy, labels, *batches, *(merge or [])]
+    for path, others in ((state, []), (corrected, [state]), (output, [state, corrected])):
+        if path is not None:
+            check_output(path, inputs=[*sources, *others])
     from calibrant.monitoring import read_labels
     from calibrant.selective import Policy
 
     fitted = Policy.load(policy)
     late = None if labels is None else read_labels(labels, fitted.num_classes, fitted.class_names)
     watching = _begin(fitted, state, by_group, alpha)
+    if acknowledge is not None:
+        _change(watching, state, partial(watching.acknowledge, acknowledge))
     with show_progress(quiet) as progress:
-        for file in batches:
+        for file, batch_name in zip(batches, names, strict=True):
             opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None, split)
             groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
             predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
+
+            def take_in(predictions: Predictions = predictions, batch_name: str = batch_name) -> None:
+                counts = watching.count(predictions, labels=late, repeats=repeats, progress=progress)
+                watching.add(counts, batch_name, labels_only=labels_only)
+
             try:
-                counts = watching.count(predictions, labels=late, progress=progress)
+                _change(watching, state, take_in)
             except ValueError as error:
                 raise ValueError(f"{file}: {error}") from None
-            name = Path(file).name
-            _change(watching, state, partial(watching.add, counts, name, labels_only=labels_only))
             if corrected is not None:
-                _write_corrected(watching, predictions, counts, corrected, progress)
+                _write_corrected(watching, predictions, corrected, progress, quiet)
     for path in merge or []:
         _change(watching, state, partial(watching.merge, path))
+    if late is not None and labels is not None:
+        _change(watching, state, partial(_add_labels, watching, late, labels))
     _report(watching, output, as_json, quiet)
-    for output_path in (state if batches or merge else None, corrected, output):
+    is_changed = bool(batches or merge or labels or acknowledge)
+    for output_path in (state if is_changed else None, corrected, output):
         if output_path is not None:
             remark(f"wrote {output_path}", quiet)
     if any(alarm_on == "any" or test.name == "promise" for test in watching.watch.alarms):
@@ -114,12 +142,7 @@ def monitor_command(
 
 
 def _check(
-    batches: list[str],
-    state: Path | None,
-    merge: list[Path],
-    alarm_on: str,
-    corrected: Path | None,
-    output: Path | None,
+    batches: list[str], names: list[str], state: Path | None, merge: list[Path], alarm_on: str, corrected: Path | None
 ) -> None:
     """Refuse invalid options before anything is read."""
     if alarm_on not in ("any", "promise"):
@@ -128,13 +151,10 @@ def _check(
         raise ValueError("nothing to watch: give predictions, or --state FILE of a watch that was begun")
     if state is not None and state.suffix.lower() != ".json":
         raise ValueError(f"--state {state}: the state of a watch is a .json file, got {state.suffix!r}")
-    if output is not None and output.suffix.lower() != ".html":
-        raise ValueError(f"--output {output}: a page is written as .html, got {output.suffix!r}")
+    if len(names) != len(batches):
+        raise ValueError(f"--name must be given once for every batch, got {len(names)} for {len(batches)}")
     if corrected is not None and len(batches) != 1:
         raise ValueError(f"--corrected is for one batch, got {len(batches)}")
-    for path in (state, corrected, output):
-        if path is not None:
-            check_output(path)
 
 
 def _begin(policy: Policy, state: Path | None, by_group: str | None, alpha: float | None) -> Monitor:
@@ -160,15 +180,27 @@ def _change(watching: Monitor, path: Path | None, change: Callable[[], object]) 
         watching.save(path)
 
 
-def _write_corrected(
-    watching: Monitor, predictions: Predictions, counts: BatchCounts, path: Path, progress: Progress
-) -> None:
-    """The calibrated probabilities of a batch, as they would be with its estimated priors."""
-    from calibrant.monitoring import correct_predictions
+def _add_labels(watching: Monitor, late: dict[str, int], path: Path) -> None:
+    """Labels that came later, at least one of which is of a sample of this watch."""
+    if not watching.add_labels(late):
+        example = next(iter(late))
+        raise ValueError(
+            f"{path}: none of its {count(len(late))} ids, such as {example[:60]!r}, is of a sample of this watch: give "
+            "the ids as the batches have them, or the batches"
+        )
 
+
+def _write_corrected(watching: Monitor, predictions: Predictions, path: Path, progress: Progress, quiet: bool) -> None:
+    """The calibrated probabilities of a batch, as they would be with its estimated priors."""
+    from calibrant.monitoring import Monitor, correct_predictions
+
+    counts = Monitor(watching.policy, by_group=watching.state.by_group).count(predictions, progress=progress)
     if counts.shift is None:
         raise ValueError("--corrected needs the priors at the fit, and the policy has none: fit it again")
     correct_predictions(watching.policy, predictions, counts.shift, progress=progress).save(path)
+    shift = watching.document["label_shift"]
+    if shift is None or not shift["offered"]:
+        remark("the correction is not advised: nothing shows that the shares of the classes alone have changed", quiet)
 
 
 def _report(watching: Monitor, output: Path | None, as_json: bool, quiet: bool) -> None:
@@ -189,6 +221,8 @@ def _report(watching: Monitor, output: Path | None, as_json: bool, quiet: bool) 
 def _print(document: dict[str, Any]) -> None:
     for alarm in document["alarms"]:
         say(f"ALARM: {alarm['text']}")
+    for advice in dict.fromkeys(alarm["next"] for alarm in document["alarms"]):
+        say(f"Next: {advice}")
     if not document["alarms"]:
         say(f"{document['headline']}.")
     for sentence in [*document["sentences"], *document["untested"]]:

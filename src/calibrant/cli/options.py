@@ -91,11 +91,11 @@ TrustCode = Annotated[
 ]
 
 
-def check_kind(output: Path, kind: str, *suffixes: str) -> None:
-    """Refuse an ``--output`` with another suffix, or one that cannot be written."""
+def check_kind(output: Path, kind: str, *suffixes: str, inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse an ``--output`` with another suffix, one that cannot be written, or one of the command's inputs."""
     if output.suffix.lower() not in suffixes:
         raise ValueError(f"--output {output}: {kind} is written as {suffixes[0]}, got {output.suffix!r}")
-    check_output(output)
+    check_output(output, inputs=inputs)
 
 
 def parse_opening(

@@ -126,7 +126,7 @@ def predict_command(
     from calibrant.predictions import format_of
     from calibrant.training import predict_mean, predict_run
 
-    check_output(output)
+    check_output(output, inputs=[*runs, data])
     format_of(output)
     trusted = all(trusts_run(run, trust_code) for run in runs)
     options: dict[str, Any] = {

@@ -8,7 +8,12 @@ likelihood of the inputs, relative to the old priors :math:`\sum_x \log \sum_k p
 .. math:: p'(k|x) = \frac{p(k|x) \pi'_k/\pi_k}{\sum_l p(l|x) \pi'_l/\pi_l}, \qquad
           \pi'_k \leftarrow \frac1n \sum_x p'(k|x)
 
-It is offered, never applied by itself: where the classes themselves look different (concept drift), it makes
+EM maximises the same likelihood whatever has happened to the samples: with noise at the sensor, or with a score that
+knows nothing of the classes, it finds other priors too. So a test of its own asks two questions that need no calibrated
+probabilities, of the counts in the bins of the policy's sketch (`shift_p_values`): are the classes that the batch is
+predicted to have distributed as at the fit, and if not, is the batch what the samples *of each class* at the fit give
+when they are mixed in the new shares? Only with no to the first and yes to the second are corrected probabilities
+advised, and nothing is corrected by itself: where the samples of a class look different, a correction makes
 probabilities worse.
 """
 
@@ -27,7 +32,8 @@ from scipy.special import gammaincc
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Ints
 from calibrant.metrics import Doubles
-from calibrant.predictions import IGNORED, Predictions, check_group
+from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids
+from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats
 from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
@@ -36,6 +42,10 @@ UNKNOWN = -1  # the label of a sample whose label is not known
 SKETCHED = ("score", "confidence", "predicted")
 MOST_STEPS, TOLERANCE = 1000, 1e-9  # of EM; of the log-likelihood per sample
 FLOOR = 1e-12  # of probabilities
+#: P-value below which predicted classes are not as at the fit: so clearly that a test of the same size can tell whether
+#: other shares of the classes explain it.
+LARGEST_UNCHANGED = 0.001
+REPLICATES = 1999  # of the bootstrap of how well a mixture fits
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class LabelShift:
             once, not at every batch.
         nll_before: mean negative log-likelihood of the labels that are known, NaN without any.
         nll_after: the same with corrected probabilities.
+        p_unchanged: of the test that the classes are predicted as often as at the fit; NaN where it cannot be made.
+        p_explained: of the test that the batch is a mixture, in these priors, of what each class gave at the fit.
     """
 
     priors: Doubles
@@ -60,6 +72,8 @@ class LabelShift:
     p_value: float
     nll_before: float = math.nan
     nll_after: float = math.nan
+    p_unchanged: float = math.nan
+    p_explained: float = math.nan
 
 
 def reference_priors(labels: Ints) -> Doubles:
@@ -96,6 +110,10 @@ def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints |
         if step and value - previous < TOLERANCE:
             break
         priors, previous = (weighted / sums).mean(0), value
+    # That none of n samples seems to be of a class does not show that there is none: its share is 0 no more than at
+    # the fit. With 0, a sample of that class would be impossible, and its likelihood infinite.
+    priors = np.maximum(priors, np.minimum(before, 0.5 / (len(p) + 0.5 * len(before))))
+    priors /= priors.sum()
     gain = max(0.0, float(np.log((p * (priors / before)).sum(1)).mean()))
     degrees = len(before) - 1
     p_value = float(gammaincc(degrees / 2, gain * len(p)))  # of chi squared, twice the gain of all samples
@@ -105,6 +123,59 @@ def estimate_label_shift(probabilities: Doubles, before: Doubles, labels: Ints |
     rows = np.flatnonzero(labels >= 0)
     nll = [-float(np.log(q[rows, labels[rows]]).mean()) for q in (p, correct(p, before, priors))]
     return replace(shift, nll_before=nll[0], nll_after=nll[1])
+
+
+def shift_p_values(reference: Mapping[str, Any], sketch: Mapping[str, Ints], priors: Doubles) -> tuple[float, float]:
+    """P-values of "predicted classes are as at the fit" and of "label shift explains the batch", NaN without a sketch.
+
+    The second is the smallest of score, confidence and predicted class, times three; it is asked where the first is
+    below `LARGEST_UNCHANGED`.
+
+    Args:
+        reference: the policy's sketch, with ``by_class``.
+        sketch: the counts of the batch in the same bins.
+        priors: ``[C]`` the shares in which the classes are mixed.
+    """
+    if not reference.get("by_class") or not sketch or not sketch["predicted"].sum():
+        return math.nan, math.nan
+    at_fit = np.array(reference["predicted"]["counts"])[None]
+    unchanged = mixture_p_value(at_fit, np.ones(1), sketch["predicted"])
+    if unchanged >= LARGEST_UNCHANGED:
+        return unchanged, math.nan
+    parts = [mixture_p_value(np.array(reference["by_class"][name]), priors, sketch[name]) for name in SKETCHED]
+    return unchanged, min(1.0, len(parts) * min(parts))
+
+
+def mixture_p_value(parts: Ints, weights: Doubles, counts: Ints) -> float:
+    """P-value of "counts are drawn from the mixture of the distributions that these parts were drawn from".
+
+    The statistic is a sum of squares over bins, each over its variance, in which the parts are as uncertain as they are
+    small; its distribution is that of a parametric bootstrap.
+
+    Args:
+        parts: ``[K, bins]`` counts.
+        weights: ``[K]`` that sum to 1.
+        counts: ``[bins]``.
+    """
+    random = np.random.default_rng(0)
+    # One sample more for each part, drawn from all of them: no bin is impossible, and a part may have no sample at all.
+    more = parts + (parts.sum(0) + 0.5) / (parts.sum() + 0.5 * parts.shape[1])
+    sizes = parts.sum(1) + 1
+    shares = more / more.sum(1, keepdims=True)
+    samples, expected = int(counts.sum()), weights @ shares
+    variance = expected * (1 - expected) / samples + weights**2 @ (shares * (1 - shares) / sizes[:, None])
+    variance = np.maximum(variance, 1 / samples**2)
+
+    def statistic(observed: Doubles, mixed: Doubles) -> Doubles:
+        result: Doubles = ((observed - mixed) ** 2 / variance).sum(-1)
+        return result
+
+    mixed = np.zeros((REPLICATES, parts.shape[1]))
+    for weight, share, size in zip(weights, shares, sizes, strict=True):
+        mixed += weight * random.multinomial(size, share / share.sum(), REPLICATES) / size
+    drawn = random.multinomial(samples, expected / expected.sum(), REPLICATES) / samples
+    as_large = statistic(drawn, mixed) >= statistic(counts / samples, expected)
+    return float((1 + as_large.sum()) / (1 + REPLICATES))
 
 
 @dataclass
@@ -122,9 +193,12 @@ class Labelled:
 
 @dataclass
 class BatchCounts:
-    """All that a watch keeps of a batch."""
+    """All that a watch keeps of a batch: of the samples that it has not seen before, and the labels of the others."""
 
-    fingerprint: str = ""  # of its values and ids, whatever its labels are
+    looks: str = ""  # a checksum of its values and ids, whatever its labels are
+    ids: SeenIds | None = None  # of the samples that are counted
+    seen: int = 0  # samples of the batch that were counted before
+    late: tuple[Hashes, Ints] | None = None  # ids and labels of those, where they are known
     samples: int = 0
     accepted: int = 0
     implied_errors: float = 0.0  # the sum of 1 - confidence over answers
@@ -137,7 +211,7 @@ class BatchCounts:
 
 @dataclass(frozen=True, eq=False)
 class DecidedRows:
-    """Some samples: what the policy says of each, its label or `UNKNOWN`, its group."""
+    """Some samples: what the policy says of each, its label or `UNKNOWN`, its group, the hash of its id."""
 
     predicted: Ints
     confidence: Doubles
@@ -146,6 +220,12 @@ class DecidedRows:
     probabilities: Doubles
     labels: Ints
     groups: npt.NDArray[np.str_] | None
+    hashes: Hashes | None = None
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> DecidedRows:
+        """Some of them."""
+        columns: Any = {name: None if column is None else column[mask] for name, column in vars(self).items()}
+        return DecidedRows(**columns)
 
 
 def decide_rows(
@@ -157,6 +237,7 @@ def decide_rows(
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
         group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
         numbers = None if group_names is None else policy.group_numbers(group_names)
+        hashes = None if batch.ids is None else hash_ids(batch.ids.tolist())
         for rows, answer in decision_chunks(policy, getattr(batch, batch.holds), numbers):
             inside = None if names is None else names[rows]
             if policy.classes is not None:
@@ -164,6 +245,7 @@ def decide_rows(
             yield DecidedRows(
                 answer.label[:, 0].astype(np.int64), np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.score[:, 0],
                 answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows], inside,
+                None if hashes is None else hashes[rows],
             )  # fmt: skip
 
 
@@ -190,34 +272,76 @@ def count_batch(
     *,
     by_group: str | None = None,
     labels: Mapping[str, int] | None = None,
+    seen: Hashes | None = None,
+    repeats: str | None = None,
     progress: Progress = silent,
 ) -> BatchCounts:
-    """Count a batch; the arguments are those of `Monitor` and `Monitor.update`."""
+    """Count a batch; the arguments are those of `Monitor` and `Monitor.update`.
+
+    ``seen`` are the hashes of the ids that were counted before, in rising order: these samples count no more, and their
+    labels are handed on.
+    """
     policy.check(predictions)
+    predictions = resolve_repeats(predictions, repeats)
     if by_group is not None:
         check_group(predictions, by_group)
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     counts, reference = BatchCounts(), policy.evidence.get("reference")
+    counted: list[DecidedRows] = []  # without what is only needed for a while
     samples: list[DecidedRows] = []
     most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
+    late = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
     fingerprint = BatchFingerprint()
     parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
     for rows in decide_rows(policy, parts, by_group, labels):
+        if rows.hashes is not None:
+            is_seen = is_in(rows.hashes, seen)
+            is_late = is_seen & (rows.labels != UNKNOWN)
+            late.append((rows.hashes[is_late], rows.labels[is_late]))
+            rows = rows.where(~is_seen)  # what follows is about the others
+            counted.append(replace(rows, probabilities=np.empty(0), score=np.empty(0), confidence=np.empty(0)))
         _count(counts, rows, reference)
-        if policy.promise.of == "cost":
-            paid = rows.accept & (rows.labels != UNKNOWN)
-            _, losses = policy.promise.losses(rows.labels[paid], rows.predicted[paid], rows.accept[paid])
-            counts.cost += float(losses.sum())
+        counts.cost += sum_costs(policy, rows.labels, rows.predicted, rows.accept & (rows.labels != UNKNOWN))
         if sum(len(part.labels) for part in samples) < most:
             samples.append(rows)
-    counts.fingerprint = str(fingerprint)
-    if reference is not None and reference["labels"] is not None:
+    counts.looks = str(fingerprint)
+    if "ids" in predictions._store.names:
+        counts.ids = _seen_ids(counted)
+        counts.seen = len(predictions) - counts.samples
+        counts.late = np.concatenate([part for part, _ in late]), np.concatenate([part for _, part in late])
+    if reference is not None and reference["labels"] is not None and counts.samples:
         probabilities = np.concatenate([part.probabilities for part in samples])[:most]
         truth = np.concatenate([part.labels for part in samples])[:most]
         priors = reference_priors(np.asarray(reference["labels"]))
-        counts.shift = estimate_label_shift(probabilities, priors, truth)
+        shift = estimate_label_shift(probabilities, priors, truth)
+        unchanged, explained = shift_p_values(reference, counts.sketch, shift.priors)
+        counts.shift = replace(shift, p_unchanged=unchanged, p_explained=explained)
     return counts
+
+
+def is_in(hashes: Hashes, seen: Hashes | None) -> npt.NDArray[np.bool_]:
+    """Which hashes are among some that rise."""
+    if seen is None or not len(seen):
+        return np.zeros(len(hashes), np.bool_)
+    positions = np.minimum(np.searchsorted(seen, hashes), len(seen) - 1)
+    found: npt.NDArray[np.bool_] = seen[positions] == hashes
+    return found
+
+
+def sum_costs(policy: Policy, labels: Ints, predicted: Ints, paid: npt.NDArray[np.bool_]) -> float:
+    """What answers cost together, over the highest cost; 0 where no cost is promised."""
+    if policy.promise.of != "cost":
+        return 0.0
+    _, losses = policy.promise.losses(labels[paid], predicted[paid], np.ones(int(paid.sum()), np.bool_))
+    return float(losses.sum())
+
+
+def _seen_ids(rows: list[DecidedRows]) -> SeenIds:
+    hashes = np.concatenate([part.hashes for part in rows if part.hashes is not None])
+    waiting = [np.where(part.accept & (part.labels == UNKNOWN), part.predicted, NOT_WAITING) for part in rows]
+    groups = [part.groups for part in rows if part.groups is not None]
+    return SeenIds.of(hashes, np.concatenate(waiting), np.concatenate(groups) if groups else None)
 
 
 def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] | None) -> None:

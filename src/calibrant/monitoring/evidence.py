@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,11 @@ REPLICATES = 2000  # of the bootstrap of a total variation
 def start_weight(j: int) -> float:
     """The weight of the j-th start, j from 1 on; all of them sum to 1."""
     return 1 / math.log2(j + 1) - 1 / math.log2(j + 2)
+
+
+def restart_share(k: int) -> float:
+    r"""The share of its alpha that a test has from its k-th start to the next, :math:`6 / (\pi k)^2`; all sum to 1."""
+    return 6 / (math.pi * k) ** 2
 
 
 class EvidenceProcess:
@@ -78,6 +84,19 @@ class EvidenceProcess:
         """The logarithm of E."""
         started = logsumexp(self._log_sums, axis=-1) - math.log(self._log_sums.shape[-1])
         return np.logaddexp(started, -math.log(math.log2(self.looks + 2)))
+
+    @classmethod
+    def restore(cls, log_sums: Sequence[float], looks: int) -> EvidenceProcess:
+        """The process of one stream as it was after some looks."""
+        process = cls(len(log_sums))
+        process._log_sums, process.looks = np.array(log_sums, np.float64), looks
+        return process
+
+    @property
+    def log_sums(self) -> list[float]:
+        """What `restore` takes."""
+        sums: list[float] = self._log_sums.tolist()
+        return sums
 
 
 def alternative_rates(rate: float) -> Doubles:

@@ -76,6 +76,26 @@ def test_every_part_is_shown_and_escaped(tmp_path):
     assert page.count("<svg") >= 4
 
 
+def test_the_batches_that_broke_the_promise_come_first(tmp_path):
+    content = copy.deepcopy(document())
+    breaking = {"batches": ["week3.parquet"], "errors": 33, "answers": 300, "value": 0.11}
+    content["alarms"][0] |= {"breaking": breaking, "next": "Label more answers."}
+    content["acknowledged"] = [{"text": "mended <it>", "date": "2026-01-01", "batches": 2, "tests": []}]
+    page = written(tmp_path, content)
+    assert page.index("11.00%") < page.index("7.00%")
+    assert "Label more answers." in page
+    assert "mended &lt;it&gt;" in page
+
+
+def test_axes_carry_the_names_of_batches():
+    rows = [batch_row(f"week{k}") for k in range(1, 4)]
+    svg = draw_coverage("c", rows, 0.5)
+    assert all(f">week{k}</text>" in svg for k in (1, 2, 3))
+    many = draw_coverage("c", [batch_row(f"a-long-name-of-week-{k}.parquet") for k in range(1000)], 0.5)
+    assert 2 <= many.count("a-long-name-of-…") <= 4
+    assert len(heights(many)) <= 302
+
+
 def test_dots_are_the_rates_of_the_arrivals(tmp_path):
     assert "week1.parquet: 5.00% of 300 answers wrong" in written(tmp_path, document())
 

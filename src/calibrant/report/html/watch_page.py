@@ -6,7 +6,7 @@ It draws the document of a `Monitor` and computes nothing. The charts come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant._numbers import significant
@@ -24,6 +24,9 @@ TESTS = {
     "predicted": "Predicted class",
 }
 SIZE = (400, 300)
+MARGIN = (60, 20, 12, 62)  # room for the names of batches below
+#: Looks that a chart draws one by one, and characters of a batch's name at its axis.
+MOST_LOOKS, MOST_CHARACTERS = 300, 16
 #: log10 of the largest and the smallest evidence that is drawn as it is.
 HIGHEST, LOWEST = 12.0, -3.0
 
@@ -46,7 +49,9 @@ def _level(document: Part) -> str:
 def _headline(document: Part) -> str:
     level = _level(document)
     word = {"poor": "Alarm: the promise", "fair": "Alarm: a change", "good": "No alarm"}[level]
-    lines = [alarm["text"] for alarm in document["alarms"]] or [document["policy"]]
+    alarms = document["alarms"]
+    lines = [alarm["text"] for alarm in alarms] or [document["policy"]]
+    lines += [f"Next: {advice}" for advice in dict.fromkeys(alarm["next"] for alarm in alarms if alarm.get("next"))]
     text = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return html.verdict_box(level, word, escape(document["headline"]), text)
 
@@ -55,9 +60,16 @@ def _summary(document: Part) -> html.ReportSection:
     risk, coverage = document["risk"], document["coverage"]
     promised = document["promised_risk"]
     broken = _level(document) == "poor"
-    items = [
+    breaking = next((alarm["breaking"] for alarm in document["alarms"] if alarm.get("breaking")), None)
+    items = [] if breaking is None else [html.card(
+        "Wrong in the batches of the alarm", percent(breaking["value"]),
+        f"{count(breaking['errors'])} of {count(breaking['answers'])} answers of {escape(_span(breaking['batches']))}.",
+        level="poor",
+    )]  # fmt: skip
+    items += [
         html.card(
-            "Wrong answers", percent(risk["value"]), _risk_text(document),
+            "Wrong answers" if breaking is None else "Wrong of all answers",
+            percent(risk["value"]), _risk_text(document),
             interval=span(risk["low"], risk["high"], "share", risk["value"]) if risk["answers"] else "",
             level="poor" if broken else "good" if risk["answers"] and promised is not None else "info",
         ),
@@ -71,9 +83,18 @@ def _summary(document: Part) -> html.ReportSection:
             level="info",
         ),
     ]  # fmt: skip
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in [document["sentences"][0], *document["untested"]])
+    notes = [
+        f"Acknowledged on {item['date']}, after {count(item['batches'])} batches: {item['text']}."
+        for item in document.get("acknowledged", [])
+    ]
+    texts = [document["sentences"][0], *notes, *document["untested"]]
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in texts)
     body = f'{html.cards(*items)}<div class="lede">{sentences}</div>'
     return html.ReportSection("summary", "Summary", "Summary", body)
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _risk_text(document: Part) -> str:
@@ -208,14 +229,15 @@ def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> 
     ends = [value for part in arrivals[len(arrivals) // 4 :] for value in (part["low"], part["high"])]
     top = max([*rates, *ends, promised or 0.0, 0.01])
     plot = _plot(len(arrivals), (0.0, min(1.0, 1.1 * top)))
-    plot.axes("arrival of labels", "wrong answers", _whole, round_percent)
+    _axes(plot, "labels that came", "wrong answers", round_percent, [part["batch"] for part in arrivals])
     band = [(k + 1.0, part["high"]) for k, part in enumerate(arrivals)]
     band += [(k + 1.0, part["low"]) for k, part in reversed(list(enumerate(arrivals)))]
     mean = [(k + 1.0, part["value"]) for k, part in enumerate(arrivals)]
     marks = [f'<path class="limits" d="{plot.path(band)}Z"/>', f'<path class="course s0" d="{plot.path(mean)}"/>']
     if promised is not None:
         marks.append(_horizontal(plot, promised))
-    for k, (part, rate) in enumerate(zip(arrivals, rates, strict=True)):
+    for k in drawn_looks(len(arrivals)):
+        part, rate = arrivals[k], rates[k]
         tip = f"{part['batch']}: {percent(rate)} of {count(part['answers'])} answers wrong"
         marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
     plot.add(plot.clipped(*marks))
@@ -232,11 +254,15 @@ def draw_coverage(ident: str, batches: Sequence[Part], fitted: float | None) -> 
     """The share answered in each batch, and that of the fit as a line."""
     points = [(k + 1.0, row["coverage"]) for k, row in enumerate(batches) if row["coverage"] is not None]
     plot = _plot(len(batches), (0.0, 1.0))
-    plot.axes("batch", "answered", _whole, round_percent)
+    _axes(plot, "batch", "answered", round_percent, [row["name"] for row in batches])
     marks = [f'<path class="course s0" d="{plot.path(points)}"/>'] if points else []
     if finite(fitted) is not None and fitted is not None:
         marks.append(_horizontal(plot, fitted))
-    marks += [_dot(plot, (x, y), f"{batches[int(x) - 1]['name']}: {percent(y)} answered", "s0") for x, y in points]
+    drawn = set(drawn_looks(len(batches)))
+    marks += [
+        _dot(plot, (x, y), f"{batches[int(x) - 1]['name']}: {percent(y)} answered", "s0")
+        for x, y in points if int(x) - 1 in drawn
+    ]  # fmt: skip
     plot.add(plot.clipped(*marks))
     text = f"The share answered in {len(batches)} batches; {percent(fitted)} at the fit."
     return plot.render(ident, "Share answered over time", text)
@@ -249,14 +275,16 @@ def draw_evidence(ident: str, tests: Sequence[Part]) -> str:
     top = min(HIGHEST, max([limit + 0.5, *values]))
     low = max(LOWEST, min([-1.0, *values]))
     plot = _plot(max(len(test["batches"]) for test in tests), (low, top + 0.1))
-    plot.axes("batch", "evidence", _whole, _odds)
+    longest = max(tests, key=lambda test: len(test["batches"]))
+    _axes(plot, "batch", "evidence", _odds, longest["batches"])
     marks = [_horizontal(plot, limit)]
     for k, test in enumerate(tests):
         points = [(i + 1.0, min(HIGHEST, value)) for i, value in enumerate(test["log10_evidence"])]
         marks.append(f'<path class="course {coloured(k)}" d="{plot.path(points)}"/>')
-        for (x, y), name in zip(points, test["batches"], strict=True):
-            tip = f"{TESTS[test['name']]}, {name}: {significant(10**y)} to 1"
-            marks.append(_dot(plot, (x, y), tip, coloured(k)))
+        alarm = test["batches"].index(test["alarm_since"]) if test["alarm_since"] in test["batches"] else None
+        for look in drawn_looks(len(points), alarm):
+            tip = f"{TESTS[test['name']]}, {test['batches'][look]}: {significant(10 ** points[look][1])} to 1"
+            marks.append(_dot(plot, points[look], tip, coloured(k)))
     plot.add(plot.clipped(*marks))
     over = [TESTS[test["name"]] for test in tests if test["alarm_since"] is not None]
     text = f"The alarm begins at {significant(10**limit)} to 1. " + (
@@ -266,7 +294,23 @@ def draw_evidence(ident: str, tests: Sequence[Part]) -> str:
 
 
 def _plot(batches: int, y: Point) -> Plot:
-    return Plot(*SIZE, (0.5, max(batches, 2) + 0.5), y)
+    return Plot(*SIZE, (0.5, max(batches, 2) + 0.5), y, MARGIN)
+
+
+def _axes(plot: Plot, x_label: str, y_label: str, y_text: Callable[[float], str], names: Sequence[str]) -> None:
+    """Axes with the names of some batches, as many as there is room for: the first, the last, and some between."""
+    shown = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…" for name in names]
+    room = (plot.width - plot.margin[0] - plot.margin[1]) / (7.2 * max(map(len, shown), default=1) + 14)
+    number = max(1, min(len(shown), int(room)))
+    step = max(1, math.ceil(len(shown) / number))
+    ticks = [(k + 1.0, shown[k]) for k in range(0, len(shown), step)]
+    plot.axes(x_label, y_label, _whole, y_text, x_ticks=ticks)
+
+
+def drawn_looks(number: int, alarm: int | None = None) -> list[int]:
+    """The looks that a chart has dots for: all of a few, else some at equal distances, the last, and an alarm's."""
+    step = math.ceil(number / MOST_LOOKS) if number else 1
+    return sorted({*range(0, number, step), *([number - 1] if number else []), *([] if alarm is None else [alarm])})
 
 
 def _horizontal(plot: Plot, value: float) -> str:

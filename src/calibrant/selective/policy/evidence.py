@@ -30,6 +30,7 @@ APART, MOST_APART = 0.2, 2000  # of the samples, for the bins
 FEWEST_ROWS = 50  # below which nothing is kept
 MOST_KEPT = 100_000
 MOST_LISTED = 1000  # classes, above which their labels are not counted
+MOST_APART_CLASSES = 100  # above which how the samples of each class look is not counted
 
 
 class Fingerprint:
@@ -100,13 +101,14 @@ def is_poor(evidence: Mapping[str, Any]) -> bool:
 
 
 class ReferenceRows(NamedTuple):
-    """Samples, ``[n]`` each: random number, score, confidence, predicted class and group."""
+    """Samples, ``[n]`` each: random number, score, confidence, predicted class, group and label, -1 if unknown."""
 
     draw: Doubles
     score: Doubles
     confidence: Doubles
     predicted: Ints
     group: npt.NDArray[np.str_]
+    label: Ints
 
 
 class Reference:
@@ -117,10 +119,20 @@ class Reference:
         self._parts: list[ReferenceRows] = []
         self._limit, self._size = 1.0, 0
 
-    def add(self, score: Doubles, confidence: Doubles, predicted: Ints, group: npt.NDArray[np.str_]) -> None:
+    def add(
+        self,
+        score: Doubles,
+        confidence: Doubles,
+        predicted: Ints,
+        group: npt.NDArray[np.str_],
+        label: Ints | None = None,
+    ) -> None:
         """Add some samples."""
         draw = self._random.random(len(score))
-        part = ReferenceRows(draw, score, confidence, np.asarray(predicted, np.int64), group)
+        label = np.full(len(score), -1) if label is None else label
+        part = ReferenceRows(
+            draw, score, confidence, np.asarray(predicted, np.int64), group, np.asarray(label, np.int64)
+        )
         self._parts.append(take_rows(part, draw < self._limit))
         self._size += len(self._parts[-1].draw)
         while self._size > 2 * MOST_KEPT:
@@ -153,11 +165,23 @@ class Reference:
         for_bins, counted = take_rows(rows, apart), take_rows(rows, ~apart)
         classes = frequent_classes(np.bincount(for_bins.predicted, minlength=len(labels)))
         doubt = 1 - counted.confidence[accepted[~apart]]
+        score, confidence = (
+            _bin_values(getattr(for_bins, name), getattr(counted, name)) for name in ("score", "confidence")
+        )
+        by_class = None
+        if len(labels) <= MOST_APART_CLASSES and (counted.label >= 0).all():
+            inside = [take_rows(counted, counted.label == k) for k in range(len(labels))]
+            by_class = {
+                "score": [bin_counts(part.score, score["edges"]).tolist() for part in inside],
+                "confidence": [bin_counts(part.confidence, confidence["edges"]).tolist() for part in inside],
+                "predicted": [class_counts(part.predicted, classes).tolist() for part in inside],
+            }
         return {
             "rows": len(counted.draw),
-            "score": _bin_values(for_bins.score, counted.score),
-            "confidence": _bin_values(for_bins.confidence, counted.confidence),
+            "score": score,
+            "confidence": confidence,
             "predicted": {"classes": classes.tolist(), "counts": class_counts(counted.predicted, classes).tolist()},
+            "by_class": by_class,
             "labels": labels.tolist() if len(labels) <= MOST_LISTED else None,
             "implied_risk": float(doubt.mean()) if len(doubt) else None,
         }

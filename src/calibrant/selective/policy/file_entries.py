@@ -284,11 +284,18 @@ class _Cells(Entries):
         return self
 
 
+class _ByClass(Entries):
+    score: list[list[Count]]
+    confidence: list[list[Count]]
+    predicted: list[list[Count]]
+
+
 class _Reference(Entries):
     rows: Count
     score: _Bins
     confidence: _Bins
     predicted: _Cells
+    by_class: _ByClass | None = None
     labels: list[Count] | None
     implied_risk: Share | None
 
@@ -297,6 +304,10 @@ class _Reference(Entries):
         totals = {sum(part.counts) for part in (self.score, self.confidence, self.predicted)}
         if not self.rows or totals != {self.rows}:
             raise refusal("must count the same rows, at least one, in score, confidence and predicted")
+        for name, rows in () if self.by_class is None else self.by_class:
+            whole = getattr(self, name).counts
+            if not rows or any(len(row) != len(whole) for row in rows) or [*map(sum, zip(*rows, strict=True))] != whole:
+                raise refusal("must count the same rows by class")
         return self
 
 
@@ -362,6 +373,8 @@ class PolicyEntries(Entries):
                 raise refusal(f"reference.predicted.classes must be different classes below {classes}")
             if reference.labels is not None and len(reference.labels) != classes:
                 raise refusal(f"reference.labels must be {classes} counts or null")
+            if any(len(rows) != classes for _, rows in reference.by_class or ()):
+                raise refusal(f"reference.by_class must have {classes} rows each")
         return evidence
 
 

@@ -323,7 +323,7 @@ def _score_for_threshold(
             image = np.repeat(np.arange(len(part)), image_size)[counted]
             groups = names[chunk][image]
             if rule.kind == "classification":
-                notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
+                notes.reference.add(judged.score, judged.confidence, judged.predicted, groups, y[counted])
             if set_fit is not None:
                 set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
             classes = (judged.predicted,) if rule.promise.is_plain else (judged.predicted, y[counted])
