@@ -26,7 +26,7 @@ from calibrant._validation import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
-from calibrant.selective import FEWEST_FOR_CHOICE, decision_formula, select
+from calibrant.selective import FEWEST_FOR_SCORE, decision_formula, select
 from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy.selection import collect_choice
@@ -56,7 +56,7 @@ def measure_policies(data: Path, file: LogitFile, seed: int) -> dict[str, Any]:
 def fit_policies(split: Split) -> dict[float, Rule]:
     """The policy of each target on the half to fit, as `Policy.fit` with its defaults makes it."""
     predictions = Predictions.from_logits(split.fit_logits, split.fit_labels)
-    if len(predictions) < FEWEST_FOR_CHOICE:
+    if len(predictions) < FEWEST_FOR_SCORE:
         return {risk: Policy.fit(predictions, risk, CONFIDENCE) for risk in RISKS}
     share = share_for_choice(len(predictions))
     digits = Digits(int(predictions.num_classes))

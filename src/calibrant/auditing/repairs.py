@@ -34,6 +34,7 @@ from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective import (
     CALIBRATORS_TRIED,
     FEWEST_FOR_CHOICE,
+    FEWEST_FOR_SCORE,
     NORMALISED,
     Selection,
     judge_logits,
@@ -139,7 +140,11 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
     samples = take_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
     if samples is None or len(np.unique(assign_folds(samples.rows.unit))) < FOLDS:
         return None
-    return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)
+    few = collected.rows < FEWEST_FOR_SCORE and collected.kind == "classification"
+    score = "msp" if few else "auto"
+    return select(
+        samples, collected.holds, score=score, quick=True, floor=collected.floor, centre=centre, keep_answers=few
+    )
 
 
 def _repair_by(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:

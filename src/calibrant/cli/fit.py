@@ -163,7 +163,8 @@ def print_policy(policy: Policy) -> None:
     unit = "images" if policy.kind == "segmentation" else "samples"
     verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
     choice_words = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
-    say(f"Of {count(evidence['samples'])} {unit} {choice_words}, {count(evidence['for_threshold'])} set the threshold.")
+    for_threshold = "all" if evidence["for_threshold"] == evidence["samples"] else count(evidence["for_threshold"])
+    say(f"Of {count(evidence['samples'])} {unit} {choice_words}, {for_threshold} set the threshold.")
     if policy.part_column is not None:
         level = next(iter(policy.parts.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]

@@ -44,7 +44,7 @@ from calibrant.selective.thresholds.risk import (
     threshold_for_risk,
     thresholds_by_group,
 )
-from calibrant.selective.thresholds.samples import FEWEST_FOR_CHOICE
+from calibrant.selective.thresholds.samples import FEWEST_FOR_CHOICE, FEWEST_FOR_SCORE
 
 if TYPE_CHECKING:
     from calibrant.selective.logit_statistics import (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
+from calibrant.selective import msp, threshold_for_risk
 from calibrant.selective.policy.fit import check_compatible, read_promise, read_set_target
 from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.samples import draw_uniform
@@ -70,11 +71,43 @@ def test_of_very_many_samples_a_part_chooses(monkeypatch):
     assert found.threshold.samples == (draw_uniform(0, 0, 9000) >= 0.2).sum()
 
 
-@pytest.mark.parametrize(("samples", "share"), [(1000, 0.1), (160, 1 / 8), (140, 0.0)])
+@pytest.mark.parametrize(("samples", "share"), [(1000, 0.1), (450, 0.1), (390, 0.0), (140, 0.0)])
 def test_where_nothing_is_chosen_a_part_plans(samples, share):
     policy = Policy.fit(Predictions.from_logits(*drawn(samples)), 0.2, calibrator="none", score="margin")
     assert policy.evidence["for_choice"] == (draw_uniform(0, 0, samples) < share).sum()
     assert policy.threshold.samples == samples - policy.evidence["for_choice"]
+
+
+def test_few_samples_all_set_the_threshold_of_answers_that_the_choice_does_not_change():
+    z, y = drawn(300, scale=4.0)
+    chose = draw_uniform(0, 0, 300) < 0.2
+    policy = Policy.fit(Predictions.from_logits(z, y), 0.2)
+    assert policy.evidence["for_choice"] == chose.sum()
+    assert policy.evidence["for_threshold"] == policy.threshold.samples == 300
+    assert policy.evidence["calibration"]["samples"] == (~chose).sum()
+    assert policy.calibrator.keeps_order
+    assert str(policy.score) == "msp"
+    plain = Policy.fit(Predictions.from_logits(z, y), 0.2, calibrator="none", score="msp")
+    assert policy.threshold == plain.threshold
+    found = threshold_for_risk(msp(z), z.argmax(1) == y, 0.2)
+    assert (policy.threshold.value, policy.threshold.accepted) == (found.value, found.accepted)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"calibrator": "vector"}, {"score": "normalised_max_logit"}, {"promise": "recall=0:0.9"}], ids=str
+)
+def test_what_depends_on_the_choice_is_tested_on_others(asked):
+    """Vector scaling changes answers, the norm and the probability of a class change what ranks them."""
+    risk = {} if "promise" in asked else {"target_risk": 0.2}
+    policy = Policy.fit(Predictions.from_logits(*drawn(300)), **risk, **asked)
+    assert policy.evidence["for_choice"] + policy.evidence["for_threshold"] == 300
+    assert policy.threshold.samples < 300
+
+
+def test_sets_of_few_samples_have_their_quantile_from_those_that_chose_nothing():
+    policy = Policy.fit(Predictions.from_logits(*drawn(300)), 0.2, sets=0.9)
+    assert policy.threshold.samples == 300
+    assert sum(policy.sets.samples) == 300 - policy.evidence["for_choice"]
 
 
 def test_ignored_samples_count_nowhere():

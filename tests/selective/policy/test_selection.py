@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from calibrant import Policy, Predictions
+from calibrant.selective.policy.selection import CALIBRATORS_TRIED, ORDER_KEEPING
 from calibrant.selective.scores import Score
 from tests.helpers.policies import drawn, smoothed
 
@@ -33,6 +34,12 @@ def test_few_samples_choose_nothing():
     assert found.score == Score()
     assert found.evidence["for_choice"] == 0
     assert found.threshold.samples == 100
+
+
+def test_the_calibrators_of_few_samples_change_no_answer():
+    z, y = drawn(300)
+    kept = {name for name, make in CALIBRATORS_TRIED.items() if make().fit(z, y).keeps_order}
+    assert kept == set(ORDER_KEEPING)
 
 
 @pytest.mark.parametrize("calibrator", ["none", "temperature", "ensemble", "isotonic", "vector"])

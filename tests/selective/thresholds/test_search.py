@@ -84,7 +84,10 @@ def test_critical_ranks_are_where_an_error_more_is_allowed():
 
 
 def _violation(share, wrong, samples, ranks, risk, delta):
-    """The exact chance that a sequence of ranks accepts too high a risk: a sum over all counts of tied scores."""
+    """The exact chance that a sequence accepts too high a risk: a sum over all counts of tied scores.
+
+    Without ranks the sequence is that which nobody planned.
+    """
     values = np.repeat(np.arange(len(share), 0.0, -1), 2)
     chance = np.stack([share * wrong, share * (1 - wrong)], axis=1).reshape(-1)
     true = np.cumsum(share * wrong) / np.cumsum(share)
@@ -94,7 +97,7 @@ def _violation(share, wrong, samples, ranks, risk, delta):
         counts = np.diff(ends) - 1
         weight = multinomial.pmf(counts, samples, chance)
         curve = curve_of(np.repeat(values, counts), np.repeat(np.arange(kinds) % 2 == 1, counts))
-        result = search(curve, "fixed-sequence", risk, delta, FixedSequence(ranks=ranks))
+        result = search(curve, "fixed-sequence", risk, delta, None if ranks is None else FixedSequence(ranks=ranks))
         total += weight
         if result.at:
             accepted = np.flatnonzero(np.arange(len(share), 0.0, -1) >= curve.threshold[result.at])
@@ -118,6 +121,30 @@ def test_a_sequence_of_ranks_keeps_its_level_whatever_the_ties():
         for ranks in ([5, 6], [2, 3, 5, 6])
     ]
     assert 0.15 < max(broken) <= delta
+
+
+def test_a_rank_inside_a_tie_stands_for_all_of_it_and_keeps_the_level():
+    """Of tests that nobody planned: enumerated as above, with risks that only a tie or its inner part has."""
+    populations = [
+        ([0.4, 0.6], [0.8, 0.34]),  # bad above, and just bad with the tie
+        ([0.6, 0.3, 0.1], [0.3, 0.85, 1.0]),
+        ([0.3, 0.3, 0.4], [0.55, 0.5, 0.48]),
+        ([0.5, 0.2, 0.3], [0.52, 0.46, 0.51]),
+    ]
+    broken = [
+        _violation(np.array(share), np.array(wrong), samples, None, 0.5, delta)
+        for share, wrong in populations
+        for samples, delta in ((5, 0.35), (7, 0.25))
+    ]
+    assert max(broken) > 0.05
+    assert all(value <= delta for value, delta in zip(broken, [0.35, 0.25] * 4, strict=True))
+
+
+def test_ties_are_answered_whole_where_nothing_was_planned():
+    """93 samples with one error show 5%, and the 59 that are tested first lie inside the tie of the 93."""
+    score, correct = np.repeat([2.0, 1.0], [93, 107]), np.ones(200, dtype=bool)
+    correct[[0, *range(93, 200)]] = False
+    assert threshold_for_risk(score, correct, 0.05).accepted == 93
 
 
 def test_many_rows_outweigh_the_curve():

@@ -19,7 +19,14 @@ from calibrant.selective.bounds import check_open_share
 from calibrant.selective.policy.evidence import FitNotes, describe_cheapest, describe_majority, is_poor
 from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
-from calibrant.selective.policy.selection import ChoiceSamples, Selection, collect_choice, group_names, select
+from calibrant.selective.policy.selection import (
+    ORDER_KEEPING,
+    ChoiceSamples,
+    Selection,
+    collect_choice,
+    group_names,
+    select,
+)
 from calibrant.selective.promise import LARGEST_COST, Promise, check_costs, parse_promises
 from calibrant.selective.scores import FORMULAS, Score
 from calibrant.selective.sets import SetTarget
@@ -28,6 +35,7 @@ from calibrant.selective.thresholds.mean_loss import threshold_of_promise
 from calibrant.selective.thresholds.risk import abstaining_threshold
 from calibrant.selective.thresholds.samples import (
     FEWEST_FOR_CHOICE,
+    FEWEST_FOR_SCORE,
     ScoredSamples,
     ThresholdTarget,
     count_for_threshold,
@@ -61,13 +69,23 @@ class FitRequest:
         is_default = self.calibrator in ("auto", "none") and self.score in ("auto", "msp")
         return not self.is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
 
+    def tests_all(self, predictions: Predictions) -> bool:
+        """Whether all samples set the threshold: they are few, and what is tested does not depend on the choice.
+
+        The score is fixed beforehand, and no calibrator that may be chosen changes an answer.
+        """
+        few = len(predictions) < FEWEST_FOR_SCORE and predictions.kind == "classification"
+        keeps_answers = self.calibrator in ("auto", "none", *ORDER_KEEPING)
+        return few and keeps_answers and self.score in ("auto", *FORMULAS) and self.promise.score is None
+
     def share_for_choice(self, predictions: Predictions) -> float:
-        """The share of the samples that choose, or only plan the tests; 0 where all are for the threshold."""
+        """The share of the samples that choose, or only plan the tests; 0 where nothing is chosen."""
         samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
         chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
         # Over images the tests are always planned on others, and with samples enough everywhere.
         is_planned = self.target.is_planned and self.promise.of not in ("recall", "expected-risk")
-        if chooses or self.promise.of == "cost" or (samples >= FEWEST_FOR_CHOICE and is_planned):
+        is_planned &= samples >= FEWEST_FOR_CHOICE and not self.tests_all(predictions)
+        if chooses or self.promise.of == "cost" or is_planned:
             return share_for_choice(samples, plans_only=not chooses)
         return 0.0
 
@@ -182,7 +200,11 @@ def check_arguments(predictions: Predictions, target: ThresholdTarget, score: st
 def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) -> Rule:
     """Fit a policy in two passes over the predictions, and a third with sets."""
     samples, seed = len(predictions), request.seed
+    tests_all = request.tests_all(predictions)
+    if tests_all and request.score == "auto":
+        request = replace(request, score="msp")
     share = request.share_for_choice(predictions)
+    share_untested = 0.0 if tests_all else share
     choice, selection, floor = _choose(predictions, request, share, progress)
     rule = Rule(
         num_classes=int(predictions.num_classes),
@@ -198,12 +220,12 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         floor=floor,
         promise=request.promise,
     )
-    plan = None if choice is None else score_choice(rule, choice)
+    plan = None if choice is None or tests_all else score_choice(rule, choice)
     set_fit = None if request.sets is None else SetFit(rule, request.sets, choice)
     notes = FitNotes(rule.num_classes, seed)
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-    scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
-    rule = _add_threshold(rule, request, scored, plan, share)
+    scored = _score_for_threshold(rule, request, batches, share, tests_all, notes, set_fit)
+    rule = _add_threshold(rule, request, scored, plan, share_untested)
     is_independent = rule.kind != "segmentation"
     calibration = notes.calibration.evidence(independent=is_independent)
     if is_poor(calibration):
@@ -214,7 +236,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "created": datetime.date.today().isoformat(),
         "samples": samples,
         "for_choice": 0 if choice is None else choice.samples,
-        "for_threshold": count_for_threshold(seed, samples, share),
+        "for_threshold": count_for_threshold(seed, samples, share_untested),
         "seed": seed,
         "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
@@ -246,7 +268,7 @@ def _choose(
         if request.has_choice(len(predictions)):
             selection = select(
                 choice, predictions.holds, request.calibrator, request.score, request.seed,
-                floor=digits.floor, centre=request.centre,
+                floor=digits.floor, centre=request.centre, keep_answers=request.tests_all(predictions),
             )  # fmt: skip
     if request.promise.score is not None:
         selection = replace(selection, score=request.promise.score, scores=())
@@ -300,14 +322,19 @@ def _score_for_threshold(
     request: FitRequest,
     batches: Iterable[Predictions],
     share: float,
+    tests_all: bool,
     notes: FitNotes,
     set_fit: SetFit | None,
 ) -> Iterator[ScoredSamples]:
-    """The scores of the samples for the threshold, some at a time; ``notes`` and ``set_fit`` are updated on the way."""
+    """The scores of the samples for the threshold, some at a time; ``notes`` and ``set_fit`` are updated on the way.
+
+    These two are of the samples that chose nothing, also where those that chose are for the threshold as well.
+    """
     start = 0
     for batch in batches:
         notes.add_batch(batch)
-        rows = np.flatnonzero(draw_uniform(request.seed, start, len(batch)) >= share)
+        chose_nothing = draw_uniform(request.seed, start, len(batch)) >= share
+        rows = np.arange(len(batch)) if tests_all else np.flatnonzero(chose_nothing)
         values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
         names = group_names(batch, request.group, rows)
         offset = 0
@@ -319,13 +346,15 @@ def _score_for_threshold(
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             judged = _judge(rule, class_rows(part), y)
             judged = judged if counted.all() else take_rows(judged, counted)
-            notes.calibration.add((judged.plain_confidence, judged.plain_correct), (judged.confidence, judged.correct))
             image = np.repeat(np.arange(len(part)), image_size)[counted]
             groups = names[chunk][image]
+            fresh = chose_nothing[rows[chunk]][image]
+            new = take_rows(judged, fresh) if tests_all else judged
+            notes.calibration.add((new.plain_confidence, new.plain_correct), (new.confidence, new.correct))
             if rule.kind == "classification":
-                notes.reference.add(judged.score, judged.confidence, judged.predicted, groups, y[counted])
+                notes.reference.add(new.score, new.confidence, new.predicted, groups[fresh], y[counted][fresh])
             if set_fit is not None:
-                set_fit.add((start + rows[chunk])[counted], judged.probabilities, y[counted])
+                set_fit.add((start + rows[chunk])[counted][fresh], new.probabilities, y[counted][fresh])
             classes = (judged.predicted,) if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)

@@ -52,6 +52,8 @@ CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
     "isotonic": lambda: IsotonicCalibration(mode="top-label"),
     "vector": VectorScaling,
 }
+#: Those that change no answer, nor its rank by a score of the original logits.
+ORDER_KEEPING = ("temperature", "ensemble", "isotonic")
 
 
 class ChoiceRows(NamedTuple):
@@ -208,11 +210,13 @@ def select(
     quick: bool = False,
     floor: float = FLOOR,
     centre: bool | None = None,
+    keep_answers: bool = False,
 ) -> Selection:
     """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities.
 
     ``centre`` leaves one reading of the normalised largest logit to choose from, of centred logits or of others. With
-    ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
+    ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it. With
+    ``keep_answers`` the calibrator is one that changes no answer.
     """
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
     z = values if takes == "logits" else log_probabilities(values, floor)
@@ -220,7 +224,9 @@ def select(
     folds = assign_folds(unit)
     if len(np.unique(folds)) < FOLDS:
         raise ValueError(f"{samples.samples} samples are too few to choose by {FOLDS}-fold cross-fitting")
-    crossfitted, name, calibrators, judged = _select_calibrator(z, y, unit, folds, calibrator)
+    crossfitted, name, calibrators, judged = _select_calibrator(
+        z, y, unit, folds, calibrator, keep_answers=keep_answers
+    )
     fitted = None if name is None else CALIBRATORS_TRIED[name]().fit(z, y)
     ranked = z if fitted is None or fitted.keeps_order else crossfitted
     correct = ranked.argmax(1) == y
@@ -230,7 +236,7 @@ def select(
 
 
 def _select_calibrator(
-    z: Array, y: Ints, unit: Ints, folds: Ints, requested: str
+    z: Array, y: Ints, unit: Ints, folds: Ints, requested: str, *, keep_answers: bool
 ) -> tuple[Array, str | None, tuple[Candidate, ...], dict[str, Judged]]:
     """Cross-fitted logits of the chosen calibrator, its name, how all did, and the rows as each judges them."""
     check_choice("calibrator", requested, ("auto", "none", *CALIBRATORS_TRIED))
@@ -238,7 +244,8 @@ def _select_calibrator(
     best = _losses(judged["none"])
     crossfitted, candidates = z, [Candidate("none", float(best.mean()), ece=_ece(judged["none"]))]
     few = len(y) < ROWS_PER_CLASS * z.shape[1]
-    all_names = [name for name in CALIBRATORS_TRIED if not (few and name == "vector")]
+    candidates_tried = ORDER_KEEPING if keep_answers else tuple(CALIBRATORS_TRIED)
+    all_names = [name for name in candidates_tried if not (few and name == "vector")]
     names = {"auto": all_names, "none": []}.get(requested, [requested])
     tried = {name: CALIBRATORS_TRIED[name] for name in names}
     for name, repaired in crossfit_all(tried, z, y, folds).items():

@@ -20,8 +20,8 @@ test is exact. A fixed sequence of ``candidates``, or of rising ranks, keeps the
 if the risk, as more is accepted, crosses r once; `docs/repair.md` has the argument.
 
 Without candidates the ranks start at a quarter of the samples, at least the fewest that could be shown to hold, and are
-those at which one error more is allowed. From sixteen times that number on, a third of delta is kept for a second
-start, at the fewest that can bear two errors: it finds small coverages.
+those at which one error more is allowed; a rank inside a tie stands for the whole tie. From sixteen times that number
+on, a third of delta is kept for a second start, at the fewest that can bear two errors: it finds small coverages.
 
 A menu says what else could be promised: a few risks, and the coverage that the same search finds at each. It is an
 estimate: whoever chooses a risk after seeing it has looked at the samples that the promise rests on.

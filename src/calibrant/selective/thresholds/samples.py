@@ -1,7 +1,9 @@
 r"""The threshold of a policy over independent samples: one for all, or one for each group, predicted class, or both.
 
 A random split by the seed says which samples choose calibrator and score, and plan the tests, and which others set the
-threshold. With several thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
+threshold. Of few samples some choose a calibrator that changes no answer, and all set the threshold of a score that was
+fixed beforehand: what is tested does not depend on the choice. With several thresholds all promises hold at once, as
+their parts share the chance to fail, :math:`\delta`.
 
 **Groups** have equal shares of :math:`\delta`.
 
@@ -56,6 +58,7 @@ PLAN_SHARE = 0.1  # where there is nothing to choose, and they only plan the tes
 ENOUGH, PLAN_ENOUGH = 50, 20  # samples
 MOST_SHARE = 1 / 3
 FEWEST_FOR_CHOICE = 150  # samples, below which nothing is chosen and all are for the threshold
+FEWEST_FOR_SCORE = 400  # samples, below which a calibrator may be chosen, but neither score nor answers depend on it
 BLOCK = 2**16  # samples whose random numbers are drawn together
 _STREAM = 0x5BA51C  # any number that no one takes for a seed
 

@@ -119,9 +119,9 @@ def unplanned_tests(curve: Curve, target_risk: float, delta: float) -> list[tupl
         starts = [(n // 4, 2 / 3), (fewest(target_risk, delta / 3, errors=2), 1 / 3)]
     tests = []
     for start, share in starts:
-        indices = np.unique(curve.at_rank(critical_ranks(n, target_risk, delta * share, start)))
-        # A rank inside a large tie stands for the few samples above it, which could never be shown to hold.
-        tests.append((indices[curve.accepted[indices] >= fewest(target_risk, delta * share)], share))
+        # A rank inside a tie stands for the whole tie: the few samples above might be too few for any test.
+        ranks = critical_ranks(n, target_risk, delta * share, start)
+        tests.append((np.unique(np.searchsorted(curve.accepted, ranks, side="left")), share))
     return tests
 
 
