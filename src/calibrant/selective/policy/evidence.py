@@ -226,7 +226,8 @@ class FitNotes:
         """Take in a whole batch, whatever its samples are for."""
         self.fingerprint.add(batch)
         if self._is_zero.any():
-            self._is_zero &= ~np.asarray(getattr(batch, batch.holds)).any(0)
+            values = np.asarray(getattr(batch, batch.holds))
+            self._is_zero &= ~values.any((0, *range(2, values.ndim)))
         labels = batch.labels.reshape(-1)
         if batch.ignore_index is not None:
             labels = labels[labels != batch.ignore_index]
