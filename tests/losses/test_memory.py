@@ -1,4 +1,4 @@
-"""CaPE: targets from earlier predictions, when they act, what they pull towards, and how the memory is kept."""
+"""Losses that remember samples: CaPE's targets from earlier predictions, CRL's counts by id."""
 
 import io
 
@@ -105,14 +105,6 @@ def test_epochs_calibrate_from_start_on_and_then_one_in_period():
     assert [epoch for epoch, active in enumerate(calibrates) if active] == [2, 5, 8]
 
 
-def test_targets_stay_as_they_are_within_an_epoch():
-    z, y = batch()
-    loss, ids = remembering(z, y), torch.arange(7)
-    before = loss(z, y, ids=ids)
-    loss.update(z.flip(1), y, ids=ids)
-    assert torch.equal(loss(z, y, ids=ids), before)
-
-
 def test_samples_that_were_never_recorded_are_trained_by_cross_entropy():
     z, y = batch(9, 4)
     loss = L.CaPE(bins=1, reduction="none")
@@ -166,7 +158,7 @@ def test_ids_are_asked_for_where_they_are_needed():
     loss = remembering(z, y)
     with pytest.raises(ValueError, match=facts("CaPE")):
         loss(z, y)
-    with pytest.raises(ValueError, match="soft targets have no meaning"):
+    with pytest.raises(ValueError, match=facts("CaPE")):
         loss.update(z, z.softmax(1), ids=torch.arange(7))
 
 
@@ -187,3 +179,94 @@ def test_descending_the_calibration_loss_reaches_the_accuracy():
         (slope,) = torch.autograd.grad(loss(z, y, ids=ids), z)
         z = (z - slope).detach().requires_grad_()
     torch.testing.assert_close(z.softmax(1).amax(1), torch.full((3,), 2 / 3, dtype=torch.float64))
+
+
+def test_crl_with_the_margin_condition_smooths_where_acls_would():
+    z, y = batch()
+    top, low = z.amax(1, keepdim=True), z.amin(1, keepdim=True)
+    p, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+    r = p.gather(1, predicted)
+    f = (-r * p).scatter(1, predicted, r * (1 - r))  # gradient of r
+    active = (top - z > 6.0).scatter(1, predicted, top - low > 6.0)
+    assert active.any()
+    assert not active.all()
+    loss = L.CRL(strength=0.7, indicator="margin", margin=6.0, reduction="sum")
+    slope = gradient(loss, z, y) - gradient(L.CrossEntropy(reduction="sum"), z, y)
+    torch.testing.assert_close(slope, 0.7 * f * active, rtol=1e-10, atol=1e-14)
+
+
+def test_a_retained_graph_keeps_the_history_it_was_built_with():
+    z, y = batch()
+    loss, ids = L.CRL(), torch.arange(7)
+    loss.update(z, y, ids=ids)
+    leaf = z.clone().requires_grad_()
+    value = loss(leaf, y, ids=ids)
+    (first,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    first = first.clone()
+    for _ in range(3):
+        loss.update(z, y.roll(1), ids=ids)
+        loss.end_epoch()
+    torch.testing.assert_close(torch.autograd.grad(value, leaf)[0], first)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (torch.arange(7) - 2, facts("-2")),
+        (torch.arange(7) + 0.7, facts("float32")),
+        ([0] * 7, facts("list")),
+        (torch.arange(6), facts("[6]")),
+    ],
+    ids=str,
+)
+def test_bad_ids(ids, message):
+    z, y = batch()
+    loss = L.CRL()
+    with pytest.raises(ValueError, match=message):
+        loss.update(z, y, ids=ids)
+    loss.update(z, y, ids=torch.arange(7))
+    with pytest.raises(ValueError, match=message):
+        loss(z, y, ids=ids)
+
+
+def test_history_counts_by_id_and_survives_a_checkpoint():
+    z, y = batch()
+    loss, ids = L.CRL(), torch.tensor([4, 0, 2, 9, 1, 3, 6])
+    for _ in range(3):
+        loss.update(z, y, ids=ids)
+        loss.end_epoch()
+    right = z.argmax(1) == y
+    expected = torch.zeros(10, dtype=torch.int64)
+    expected[ids] = 3 * right.long()
+    assert torch.equal(loss.history.counts, expected)
+    assert torch.equal(loss.history.correctness(ids), right.double())
+    resumed = L.CRL()
+    resumed.load_state_dict(loss.state_dict())
+    assert torch.equal(resumed(z, y, ids=ids), loss(z, y, ids=ids))
+    assert resumed(z, y, ids=ids) != L.CrossEntropy()(z, y)
+
+
+def test_ranking_losses_without_history_are_cross_entropy_and_ask_for_ids_with_one():
+    z, y = batch()
+    for loss in (L.CRL(), L.ACLS(indicator="ranking")):
+        torch.testing.assert_close(loss(z, y), L.CrossEntropy()(z, y))
+        with pytest.raises(ValueError, match=facts("ids")):
+            loss.update(z, y)
+        loss.update(z, y, ids=torch.arange(7))
+        with pytest.raises(ValueError, match=facts("ids")):
+            loss(z, y)
+
+
+@pytest.mark.parametrize("many", [10**8 + 1, 10**12, 1e18])
+def test_a_history_is_bounded_before_memory_is_taken(many):
+    with pytest.raises(ValueError, match=facts("num_samples")):
+        L.CRL(num_samples=many)
+
+
+def test_correctness_is_normalised_by_minimum_and_epochs():
+    loss = L.CRL(num_samples=4)
+    loss.history.counts += torch.tensor([1, 3, 5, 2])
+    loss.history.epochs += 5
+    assert loss.history.correctness(torch.tensor([0, 1, 2, 3])).tolist() == [0.0, 0.5, 1.0, 0.25]
+    loss.history.counts.fill_(5)
+    assert loss.history.correctness(torch.tensor([0, 3])).tolist() == [0.0, 0.0]
