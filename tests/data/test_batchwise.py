@@ -51,8 +51,7 @@ def same(ours, theirs):
     assert list(ours.views) == list(theirs.views)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("padding", [0, 200, "edge", (9, 99, 199)], ids=str)
+@pytest.mark.parametrize(("padding", "channels"), [(0, 3), (200, 1), ("edge", 3), ((9, 99, 199), 1)], ids=str)
 @pytest.mark.parametrize("colours", [True, False], ids=["colours", "grey"])
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colours, padding, channels):
@@ -66,13 +65,13 @@ def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colou
         same(ours, pipeline.batch(indices, epoch))
 
 
-@pytest.mark.parametrize("seed", [0, 5, 2**63 - 1, 2**100 + 17])
+@pytest.mark.parametrize("seed", [5, 2**100 + 17])
 def test_random_numbers_are_those_of_the_sample(seed):
-    epochs, indices = (np.arange(2000, dtype=np.uint64) % n for n in (np.uint64(13), np.uint64(1999)))
+    epochs, indices = (np.arange(300, dtype=np.uint64) % n for n in (np.uint64(13), np.uint64(299)))
     random = rendering.Randomness(seed, epochs, indices)
     drawn = [random.integers(8), random.random(), random.integers(0), random.integers(1000), random.integers(8)]
     drawn += [random.random(), random.random(), random.integers(255), random.random()]
-    for i in range(2000):
+    for i in range(300):
         own = sample_generator(seed, int(epochs[i]), int(indices[i]))
         expected = [own.integers(0, 8, endpoint=True), own.random(), own.integers(0, 0, endpoint=True)]
         expected += [own.integers(0, 1000, endpoint=True), own.integers(0, 8, endpoint=True)]

@@ -1,15 +1,18 @@
-"""CIFAR's batches and folders, and CIFAR-10H's votes."""
+"""CIFAR's batches and folders, CIFAR-10H's votes, MNIST wherever it lies, and the embedded sets."""
 
+import gzip
 import pickle
+import struct
 
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from calibrant.data import read, recognise
+from calibrant.data.readers._folder import BAD_LABEL
 from calibrant.data.readers.cifar import CIFAR10, CIFAR100, SUPERCLASSES, cifar10, cifar10h, cifar100
-from calibrant.data.readers.image_folder import PACS as PACS
-from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from calibrant.data.readers.mnist import FASHION, mnist
 from tests.helpers.errors import facts
 from tests.helpers.reader_data import LABELS, PIXELS, batch, npy, picture, skipped_in
 
@@ -19,7 +22,7 @@ from tests.helpers.reader_data import LABELS, PIXELS, batch, npy, picture, skipp
     [
         ({"data": PIXELS.astype(np.int64)}, facts("[3, 3072]", "data")),
         ({"data": PIXELS[:, :9]}, facts("[3, 9]")),
-        ({"data": None}, "got NoneType"),
+        ({"data": None}, facts("data")),
         ({"labels": [1, 2]}, facts("2", "labels")),
         ({"labels": [1, 2, "3"]}, facts("labels", "3")),
         ({"labels": [1, 2, 10**30]}, facts("labels", "3")),
@@ -41,7 +44,7 @@ def test_cifar_10_train_is_five_batches_in_order_and_names_come_from_the_meta_fi
     assert data.labels.tolist() == [1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
     assert data.ids[:3] == ("data_batch_1/0000", "data_batch_1/0002", "data_batch_2/0000")
     assert data.classes[0] == "plane"
-    assert skipped_in(data)["label outside the classes"][0] == 5
+    assert skipped_in(data)[BAD_LABEL][0] == 5
     assert np.array_equal(np.asarray(data[3].input)[..., 2].ravel(), PIXELS[2, 2048:])
     (tmp_path / "data_batch_4").unlink()
     with pytest.raises(OSError, match="data_batch_4"):
@@ -77,7 +80,7 @@ def test_cifar_10_binary(tmp_path):
     rows = np.concatenate([np.array(LABELS, dtype=np.uint8)[:, None], PIXELS], axis=1)
     (tmp_path / "test_batch.bin").write_bytes(rows.tobytes())
     (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10[:9]))
-    with pytest.raises(ValueError, match=r"batches\.meta\.txt: 10 class names are expected, got 9"):
+    with pytest.raises(ValueError, match=facts("batches.meta.txt", "10", "9")):
         cifar10(tmp_path, "test")
     (tmp_path / "batches.meta.txt").unlink()
     assert cifar10(tmp_path, "test").labels.tolist() == LABELS
@@ -156,7 +159,7 @@ def test_votes_for_the_official_batch(humans, tmp_path):
         cifar10h(humans, "test", images=tmp_path)
     assert cifar10h(humans, "test", images=tmp_path, on_error="skip").ids == ("test_batch/0000",)
     (tmp_path / "test_batch").write_bytes(pickle.dumps({"data": batch["data"][:2], "labels": [3, 0]}))
-    with pytest.raises(ValueError, match="3 rows of votes for the 2 images"):
+    with pytest.raises(ValueError, match=facts("3", "2")):
         cifar10h(humans, "test", images=tmp_path)
 
 
@@ -201,7 +204,103 @@ def test_votes_that_are_wrong(humans):
         with pytest.raises(ValueError, match=r"cifar10h-probs\.npy"):
             cifar10h(humans, "test", on_error="skip")
     np.save(probs, COUNTS / 50)
-    for line in ("0,3,other.jpg", "9,3,other.jpg", "1", "a,b,c", "2,8,test/cat/0000.jpg"):
+    long = '0,3,"' + "a" * 200_000 + '"', "9" * 131_000 + ",3,a.jpg"
+    wrong = ("0,3,other.jpg", "9,3,other.jpg", "1", "a,b,c", "0,-3,a.jpg", "\u0660,3,a.jpg", "2,8,test/cat/0000.jpg")
+    for line in (*wrong, *long):
         index.write_text(f"0,3,test/cat/0000.jpg\n{line}\n")
-        with pytest.raises(ValueError, match=facts("jpeg_index.csv", "2")):
+        with pytest.raises(ValueError, match=facts("jpeg_index.csv", "2")) as error:
             cifar10h(humans, "test")
+        assert len(str(error.value)) < 400
+
+
+def idx(array):
+    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+
+
+DRAWN = np.random.default_rng(7).integers(0, 256, (4, 3, 2), dtype=np.uint8)
+
+
+DIGITS = np.array([7, 0, 9, 3], dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("folder", "dot", "packed"),
+    [("", "-", False), ("MNIST/raw", "-", True), ("raw", ".", False), ("FashionMNIST/raw", ".", True)],
+)
+def test_mnist_wherever_it_is(tmp_path, folder, dot, packed):
+    home = tmp_path / folder
+    home.mkdir(parents=True, exist_ok=True)
+    for name, array in (("images", DRAWN), ("labels", DIGITS)):
+        data = gzip.compress(idx(array)) if packed else idx(array)
+        (home / f"t10k-{name}{dot}idx{array.ndim}-ubyte{'.gz' if packed else ''}").write_bytes(data)
+    data = mnist(tmp_path, "test")
+    fashion = folder.startswith("Fashion")
+    assert (data.name, data.classes) == (("fashion-mnist", FASHION) if fashion else ("mnist", tuple("0123456789")))
+    assert data.labels.tolist() == [7, 0, 9, 3]
+    assert data.ids == ("test/00000", "test/00001", "test/00002", "test/00003")
+    assert np.asarray(data[2].input).tolist() == np.repeat(DRAWN[2, :, :, None], 3, axis=2).tolist()
+    assert recognise(tmp_path)[0].splits(tmp_path) == ("test",)
+    data = mnist(tmp_path, "test", on_error="skip", classes=list("abcdefgh"))
+    assert data.ids == ("test/00000", "test/00001", "test/00003")
+    assert skipped_in(data)[BAD_LABEL][0] == 1
+    with pytest.raises(ValueError, match=facts("[2]", "9", "8")):
+        mnist(tmp_path, "test", classes=list("abcdefgh"))
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (b"", ()),
+        (gzip.compress(b"\0\0\x08\x03"), ()),
+        (gzip.compress(idx(DIGITS) + bytes(99)), ("0x00000803", "0x00000801")),
+        (gzip.compress(idx(DRAWN)[:-1]), ("[4, 3, 2]", "23")),
+        (gzip.compress(idx(DRAWN))[:-9], ()),
+        (b"no gzip at all", ()),
+        (gzip.compress(struct.pack(">4I", 0x803, 2, 2, 2) + bytes(10**6)), ("[2, 2, 2]",)),
+        (gzip.compress(struct.pack(">4I", 0x803, 2**20, 2**10, 2**10)), ()),
+        (gzip.compress(struct.pack(">4I", 0x803, 0, 28, 28)), ()),
+        (gzip.compress(idx(DRAWN[:3])), ("3", "4", "train-labels-idx1-ubyte")),
+    ],
+    ids=range(10),
+)
+def test_idx_files_that_lie(tmp_path, images, words):
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(images)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(DIGITS))
+    with pytest.raises(ValueError, match=facts("train-images-idx3-ubyte.gz", *words)):
+        mnist(tmp_path, "train", on_error="skip")
+
+
+def test_mnist_beside_fashion_mnist_is_not_guessed(tmp_path):
+    for folder in ("MNIST/raw", "FashionMNIST/raw"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "train-images-idx3-ubyte").write_bytes(idx(DRAWN))
+        (tmp_path / folder / "train-labels-idx1-ubyte").write_bytes(idx(DIGITS))
+    with pytest.raises(ValueError, match=facts("MNIST", "FashionMNIST")):
+        read(tmp_path, "train")
+    assert mnist(tmp_path / "MNIST", "train").name == "mnist"
+
+
+def test_digits_are_those_of_scikit_learn_each_in_one_split():
+    parts = [read("digits", split) for split in ("train", "val", "test")]
+    assert [len(part) for part in parts] == [1047, 300, 450]
+    rows = [int(name.removeprefix("digits/")) for part in parts for name in part.ids]
+    assert sorted(rows) == list(range(1797))
+    bunch = load_digits()
+    assert np.concatenate([part.labels for part in parts]).tolist() == bunch.target[rows].tolist()
+    pixels = np.asarray(parts[2][0].input)[..., 0]
+    assert np.array_equal(pixels, np.round(bunch.images[rows[1347]] * 255 / 16))
+    assert read("digits", "test", seed=1).ids != parts[2].ids
+
+
+def test_scenes_take_their_options():
+    scenes = read("scenes", "val", samples=7, seed=3)
+    assert (len(scenes), scenes.split) == (7, "val")
+    with pytest.raises(ValueError, match=facts("paint", "texture", "sketch")):
+        read("scenes", "val", shift="paint")
+
+
+def test_a_folder_of_the_name_goes_before_the_embedded_set(tmp_path, monkeypatch):
+    (tmp_path / "digits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=facts("digits")):
+        read("digits", "test")
