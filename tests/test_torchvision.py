@@ -225,6 +225,7 @@ def run() -> Iterator[Callable[..., str]]:
         assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 @needs_torchvision
 def test_fresh_process_imports_torchvision_and_torchmetrics_and_detects(run: Callable[..., str]) -> None:
     code = """

@@ -27,10 +27,10 @@ from benchmarks._trained_page import ELSEWHERE, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant import Predictions
 from calibrant.experiments import Results
-from calibrant.experiments.engines import perform
 from calibrant.experiments.tables.cells import parse_column
 from calibrant.metrics import aurc, ece, nll, top_label
 from calibrant.recipes import names
+from tests.experiments.conftest import Here
 from tests.helpers.result_rows import row
 
 every = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -179,19 +179,10 @@ def brief():
     return Brief("digits", whole.recipe, "", "", whole.claims[:1], 0.0, seeds=1, tune=("ece",))
 
 
-class InProcess:
-    """An engine without processes, whose start would take longer than the runs."""
-
-    def run(self, jobs, stage):
-        for job in jobs:
-            assert perform(job, 1)
-            stage.end(job)
-
-
 def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     folder = tmp_path / "digits"
     assert trained.stored(brief, folder, 2) == Numbers()
-    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
+    trained.run(brief, "", folder, 1, Here(), tmp_path / "records")
     numbers = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
     results = numbers.tested
     assert sorted(json.loads(text)["alpha"] for text in numbers.trials.column("settings")) == [0.05, 0.2]
@@ -211,7 +202,7 @@ def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     assert same == text
     assert record.unfinished(brief, recorded, 1) == []
     assert record.unfinished(brief, recorded, 2) == ["ce", "lr"]
-    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
+    trained.run(brief, "", folder, 1, Here(), tmp_path / "records")
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")} == finished
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments import Contender, Study, compare
 from calibrant.experiments.engines import perform
 from calibrant.training.recipe import check_recipe
 from tests.helpers import digit_studies
@@ -30,7 +30,9 @@ class Here:
 
     def run(self, jobs, stage):
         for job in jobs:
+            stage.update(job)
             perform(job, 0, accelerator="cpu")
+            stage.end(job)
 
 
 class Nobody:
@@ -72,5 +74,5 @@ def sweep(tmp_path_factory):
     never = Contender("mbls", {"margin": 1e6})
     plan = Study(plan.recipe, {**plan.methods, "broken": broken, "mbls": never}, (0, 1))
     events = []
-    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
+    found = compare(plan, folder, engine=Here(), progress=lambda *event: events.append(event))
     return plan, found, events

@@ -1,7 +1,6 @@
 """Comparisons: failures, repeats, interruptions, data that changed; and their folders, where strangers' files stay."""
 
 import csv
-import json
 
 import pytest
 from PIL import Image
@@ -9,7 +8,7 @@ from PIL import Image
 from calibrant.experiments import Contender, Local, Results, Study, compare
 from calibrant.experiments.comparison import check_folder
 from calibrant.experiments.engines import Job, perform
-from tests.experiments.conftest import Nobody, study
+from tests.experiments.conftest import Here, Nobody, study
 from tests.helpers import digit_studies
 from tests.helpers.errors import facts
 from tests.training.conftest import state_of
@@ -34,7 +33,7 @@ def test_one_failure_does_not_stop_the_rest(sweep):
 def test_running_it_again_computes_nothing(sweep):
     plan, found, _ = sweep
     events = []
-    again = compare(plan, found.folder, engine=Local(2), progress=lambda *event: events.append(event))
+    again = compare(plan, found.folder, engine=Here(), progress=lambda *event: events.append(event))
     assert [event[1:] for event in events] == [(8, 8)]
     assert again.results == found.results == Results.load(found.folder)
 
@@ -51,17 +50,17 @@ def test_other_data_are_not_taken_for_these(tmp_path):
                 for i in range(6):
                     Image.new("RGB", (8, 8), (shade * i, 0, 99 * (label == "a"))).save(folder / f"{i}.png")
     plan = Study(given, {"ce": Contender("ce", {})}, (0,))
-    first = compare(plan, tmp_path / "out", data=str(tmp_path / "one"), engine=Local(1))
+    first = compare(plan, tmp_path / "out", data=str(tmp_path / "one"), engine=Here())
     assert not first.failures
-    again = compare(plan, tmp_path / "out", data=str(tmp_path / "moved"), engine=Local(1))
+    again = compare(plan, tmp_path / "out", data=str(tmp_path / "moved"), engine=Here())
     assert again.results == first.results
     with pytest.raises(ValueError, match=facts("moved", "other", "24")):
-        compare(plan, tmp_path / "out", data=str(tmp_path / "other"), engine=Local(1))
+        compare(plan, tmp_path / "out", data=str(tmp_path / "other"), engine=Here())
     with pytest.raises(ValueError, match=facts("nowhere")):
-        compare(plan, tmp_path / "out", data=str(tmp_path / "nowhere"), engine=Local(1))
+        compare(plan, tmp_path / "out", data=str(tmp_path / "nowhere"), engine=Here())
     als = Study(given, {"als": Contender("als", {})}, (0,))
     with pytest.raises(ValueError, match=facts("adaptive", "boxes")):
-        compare(als, tmp_path / "new", data=str(tmp_path / "one"), engine=Local(1))
+        compare(als, tmp_path / "new", data=str(tmp_path / "one"), engine=Here())
 
 
 def test_what_is_finished_is_in_the_table_when_a_sweep_is_interrupted(tmp_path):
@@ -79,7 +78,7 @@ def test_what_is_finished_is_in_the_table_when_a_sweep_is_interrupted(tmp_path):
 def test_what_would_fail_again_is_not_tried_again(sweep):
     plan, found, _ = sweep
     events = []
-    compare(plan, found.folder, engine=Local(2), retry=True, progress=lambda *event: events.append(event))
+    compare(plan, found.folder, engine=Here(), retry=True, progress=lambda *event: events.append(event))
     assert events[0][1:] == (6, 8)
     ends = [what for what, *_ in events if what.endswith((" done", " failed"))]
     assert sorted(ends) == ["testing: broken 0 failed", "testing: broken 1 failed"]  # asked for, they are
@@ -195,14 +194,6 @@ def test_tables_are_not_written_through_a_link(compared, tmp_path, recipe, refus
     words = ["--losses", "ce,ls", "--seeds", "1", "-q"]
     assert "tables" in refused("compare", recipe, "-o", compared, *words)
     assert [path.name for path in theirs.iterdir()] == ["methods.md"]
-
-
-def test_a_folder_of_ours_is_known_by_its_study(compared, tmp_path):
-    assert check_folder(compared)
-    assert not check_folder(tmp_path / "new")
-    (tmp_path / "empty").mkdir()
-    assert not check_folder(tmp_path / "empty")
-    assert json.loads((compared / "study.json").read_text())["format"] == "calibrant.study"
 
 
 def test_progress_begins_when_the_folder_is_ours(compared):

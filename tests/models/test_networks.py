@@ -240,7 +240,7 @@ def test_deeplabv3plus_has_the_parts_of_chen_2018():
     assert model.backbone(torch.empty(1, 3, 64, 96, device="meta"))["out"].shape == (1, 2048, 4, 6)  # stride 16
 
 
-@pytest.mark.parametrize("name", SEGMENTATION)
+@pytest.mark.parametrize("name", [name for name in SEGMENTATION if "101" not in name])
 def test_segmentation_gives_logits_of_every_pixel(name):
     images = torch.empty(2, 3, 67, 98, device="meta")
     assert on_meta(name, num_classes=5)(images).shape == (2, 5, 67, 98)
@@ -257,6 +257,7 @@ def test_deeplabv3_gives_torchvisions_logits():
     torch.testing.assert_close(model(images), theirs.eval()(images)["out"])
 
 
+@pytest.mark.slow
 def test_a_classifier_becomes_a_backbone(tmp_path):
     classifier = build("resnet50", num_classes=3)
     nn.init.normal_(classifier.bn1.running_mean)

@@ -174,6 +174,7 @@ def test_on_the_papers_data_runs_and_a_folder_are_needed(tmp_path):
         find_item("als.table7").make(Workbench(tmp_path, data="coco"))
 
 
+@pytest.mark.slow
 def test_maps_of_methods_over_seeds(bench, recipe, monkeypatch):
     monkeypatch.setattr(als, "_RECIPE", recipe)
     monkeypatch.setattr(als, "METHODS", ("hard", "als"))
@@ -227,6 +228,7 @@ def test_methods_stand_across_with_the_temperature_in_brackets(bench, recipe):
         assert cell.mean == pytest.approx(np.mean(values), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_sweep_over_the_weight_has_validation_and_test(bench, recipe, monkeypatch):
     monkeypatch.setattr(mbls, "_TINY", recipe)
     monkeypatch.setattr(mbls, "_WEIGHTS", (0.05, 0.2))
