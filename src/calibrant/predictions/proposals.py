@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from calibrant._arrays import Array
 from calibrant._validation import FARTHEST_SUM, printable, shorten
 from calibrant.predictions.samples import FEW, METADATA_NAME, SCORE_NAME, SampledColumn
 from calibrant.predictions.schema import CUSTOMARY_PAIRS, DATA, SINGLE, customary
-from calibrant.predictions.values import verdict_of
 
 Columns: TypeAlias = dict[str, str | Sequence[str]]
 
@@ -234,7 +233,8 @@ def _outcomes(score: SampledColumn, others: Sequence[SampledColumn], known: Colu
         elif look.is_pair and not is_right and "confidence" not in known and not look.is_predicted:
             reading = _as_positive(score, look, known)
             named = look.is_truth or role == "labels" or names_score
-            if reading is None or not (named or is_verdict or _separation(score, look, look.levels[1])[1] ** 2 > 25):
+            z = _rank_auc(score.values, look.values == look.levels[1], score.present & look.present)[1]
+            if reading is None or not (named or is_verdict or abs(z) > 5):
                 continue
             rank = 3 if named else 2
             ranked.append((rank, reading))
@@ -300,16 +300,14 @@ def _compared(
 def _follows(verdict: SampledColumn, score: SampledColumn, truth: SampledColumn) -> bool:
     """Whether a verdict is what a probability of one of two classes gives at one half: then it is no confidence."""
     said, actual = score.values > 0.5, truth.values == truth.levels[1]
-    right = np.array([verdict_of(value) is True for value in verdict.values.tolist()])
-    return not score.is_high and len({*((said == actual) == right).tolist()}) == 1
+    return not score.is_high and len({*((said == actual) == verdict.verdicts).tolist()}) == 1
 
 
 def _as_confidence(score: SampledColumn, look: SampledColumn, start: Columns, known: Columns) -> Reading | None:
     """The score as a confidence, and the other column as whether it was right; None if it is lower where it is."""
-    right = np.array([verdict_of(value) is True for value in look.values.tolist()])
     rows = score.present & look.present
-    auc, z = _rank_auc(score.values, right, rows)
-    is_near = auc >= 0.6 and abs(float(score.values[rows].mean()) - float(right[rows].mean())) <= 0.2
+    auc, z = _rank_auc(score.values, look.verdicts, rows)
+    is_near = auc >= 0.6 and abs(float(score.values[rows].mean()) - float(look.verdicts[rows].mean())) <= 0.2
     if z < -3 or not (is_near or SCORE_NAME.search(score.name)):
         return None
     roles = {"correct": look.name} | start
@@ -318,8 +316,8 @@ def _as_confidence(score: SampledColumn, look: SampledColumn, start: Columns, kn
 
 def _as_positive(score: SampledColumn, look: SampledColumn, known: Columns) -> Reading | None:
     """The score as that of one of two classes; None if it has nothing to do with them."""
-    auc, z = _separation(score, look, look.levels[1])
     rows = score.present & look.present
+    auc, z = _rank_auc(score.values, look.values == look.levels[1], rows)
     named = bool(SCORE_NAME.search(score.name)) or _is_stem(look.name, score.name)
     if score.is_share:
         # Without a name that says so, it must rank the classes well and be as large as they are frequent.
@@ -370,12 +368,6 @@ def _is_stem(name: str, score: str) -> bool:
     """Whether a score is named after a column: churn and churn_probability, is_fraud and p_fraud."""
     stem = re.escape(re.sub(r"^(is|was|has|will)_", "", name.lower()))
     return len(stem) > 1 and bool(re.search(rf"(^|[^a-z0-9]){stem}($|[^a-z0-9])", score.lower()))
-
-
-def _separation(score: SampledColumn, look: SampledColumn, level: Any) -> tuple[float, float]:
-    """The probability that the score is higher where the other column has a level, and in standard errors off 0.5."""
-    present = score.present & look.present
-    return _rank_auc(score.values, look.values == level, present)
 
 
 def _rank_auc(values: Array, chosen: Array, present: Array) -> tuple[float, float]:

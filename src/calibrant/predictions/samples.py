@@ -154,6 +154,11 @@ class SampledColumn:
         is_plain = self.values.ndim == 1 and 0 < len(self.levels) <= 12
         return is_plain and all(verdict_of(level) is not None for level in self.levels)
 
+    @functools.cached_property
+    def verdicts(self) -> Array:
+        """Which values say that a prediction was correct."""
+        return np.array([verdict_of(value) is True for value in self.values.tolist()])
+
     @property
     def is_grade(self) -> bool:
         """Whether the values are words that say whether an answer was correct, and are no classes."""
