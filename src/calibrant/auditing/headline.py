@@ -186,12 +186,13 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    if outcome.fitted_on_these:
-        own = "The policy was fitted on these very predictions"
-        if policy.abstains:
-            title = f"{own}, and it never answers: what was asked for cannot be promised"
-        else:
-            level, title = "info", f"{own}, which cannot show how it does on new ones"
+    if outcome.fitted_on_these and policy.abstains:
+        title = f"{title} (it was fitted on these very predictions)"
+    elif outcome.fitted_on_these:
+        level, title = (
+            "info",
+            "The policy was fitted on these very predictions, which cannot show how it does on new ones",
+        )
     without_policy = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if has_no_estimate else f"expected {percent(expected.value)}"),
