@@ -261,6 +261,10 @@ def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, cap
     silent = audit(val, policy=Policy.fit(val, 0.0001), replicates=50)
     assert ("fitted on these" in silent.verdict, "never answers" in silent.verdict) == (True, True)
     assert silent.document["verdict"]["level"] == "poor"
+    ids = np.arange(len(val)) % 2000
+    twice = Predictions.from_logits(val.logits, val.labels, ids=ids, class_names=val.class_names)
+    of_first = Policy.fit(twice, 0.2, repeats="first")
+    assert audit(twice, policy=of_first, replicates=50).document["policy"]["fitted_on_these"]
     other = audit(write(here, "test.npz", seed=6), policy=policy, replicates=50)
     assert not other.document["policy"]["fitted_on_these"]
     assert "fitted on these" not in other.verdict
