@@ -74,10 +74,11 @@ def fit_command(
     ] = None,
     target_cost: Annotated[float | None, typer.Option(help="With --costs: allowed mean cost of answers.")] = None,
     abstain_cost: Annotated[
-        float | None, typer.Option(help="With --costs: give no answer that is expected to cost more.")
+        float | None,
+        typer.Option(help="With --costs: the cost of abstaining; no answer that is expected to cost more is given."),
     ] = None,
     sets: Annotated[
-        float | None, share_option("Also give prediction sets that hold the true class this often, such as 95%.")
+        float | None, share_option("Also give prediction sets that contain the true class this often, such as 95%.")
     ] = None,
     set_method: Annotated[
         str, typer.Option(help="How the sets are made: lac, aps, raps or class-conditional.")
@@ -161,10 +162,12 @@ def print_policy(policy: Policy) -> None:
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
-    verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
-    choice_words = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
-    for_threshold = "all" if evidence["for_threshold"] == evidence["samples"] else count(evidence["for_threshold"])
-    say(f"Of {count(evidence['samples'])} {unit} {choice_words}, {for_threshold} set the threshold.")
+    purpose = "choosing the calibrator and the score" if evidence["calibrators"] or evidence["scores"] else "planning"
+    if evidence["for_threshold"] == evidence["samples"]:
+        say(f"All {count(evidence['samples'])} {unit} were used to set the threshold.")
+    else:
+        chosen, tested = count(evidence["for_choice"]), count(evidence["for_threshold"])
+        say(f"{chosen} {unit} were used for {purpose}, and {tested} others to set the threshold.")
     if policy.part_column is not None:
         level = next(iter(policy.parts.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
@@ -271,4 +274,4 @@ def _cost_rows(rows: Any) -> list[list[float]]:
     try:
         return [[float(cell) for cell in row] for row in rows]
     except OverflowError:  # a whole number beyond every float
-        raise ValueError("a cost must be a number of 64 bits, got one with hundreds of digits") from None
+        raise ValueError("a cost must fit in 64 bits, got a number with hundreds of digits") from None
