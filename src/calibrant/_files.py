@@ -113,7 +113,7 @@ def check_output(path: str | Path, *, folder: bool = False, inputs: Iterable[str
     links, symbolic or hard, do not hide it.
     """
     if _URI.match(str(path)):
-        raise ValueError(f"{path}: results can only be written to this machine; write a local file and copy it")
+        raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")
     _check_inputs(path, inputs)
     try:
         mode = os.stat(str(path)).st_mode
@@ -140,7 +140,7 @@ def _check_inputs(path: str | Path, inputs: Iterable[str | Path | None]) -> None
             shards = match.iterdir() if match.is_dir() else ()
             files += [match, *(file for file in shards if file.name.lower().endswith(_SHARDS))]
         if any(os.path.samestat(file.stat(), output) for file in files if file.exists() for output in stats):
-            raise ValueError(f"{path}: this would overwrite the input {name}; write to another file")
+            raise ValueError(f"{path}: the input {name} would be overwritten, write to another file")
 
 
 def kind_of(mode: int) -> str:
@@ -402,7 +402,7 @@ def read_into(file: Any, space: memoryview) -> None:
     while space:
         count = file.readinto(space[:CHUNK])
         if not count:
-            raise ValueError("the file ends before its array is complete")
+            raise ValueError("the file ends before its array does")
         space = space[count:]
 
 

@@ -208,7 +208,7 @@ def _check_model_arguments(path: Path, model: Any, onnx_model: Any, model_option
                 raise ValueError(f"{name} goes with a model, and none is given")
     both_exist = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
     if both_exist and os.path.samefile(path, onnx_model):
-        raise ValueError(f"{path}: this would overwrite the model; write to another file")
+        raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
 
 
 def _check_opset(opset: int | None, onnx_model: Any) -> None:

@@ -53,10 +53,10 @@ def test_both_halves_of_a_table_have_their_own_numbers(tmp_path):
         for name, share in (("mnist", 0.95), ("fashion-mnist", 0.75))
     ]
     cells = ours(make("lr.table1", runs, tmp_path).tables["table1"])
-    assert cells["CE (alpha = 0)", "", "mnist mlp: Accuracy"] == pytest.approx(number(runs[0], "accuracy"))
-    assert cells["CE (alpha = 0)", "", "fashion mnist mlp: Accuracy"] == pytest.approx(number(runs[1], "accuracy"))
+    assert cells["CE (alpha = 0)", "", "MNIST, MLP: Accuracy"] == pytest.approx(number(runs[0], "accuracy"))
+    assert cells["CE (alpha = 0)", "", "Fashion-MNIST, MLP: Accuracy"] == pytest.approx(number(runs[1], "accuracy"))
     cells = ours(make("lr.table1", runs[:1], tmp_path).tables["table1"])
-    assert not any("fashion" in key[2] for key in cells)
+    assert not any("Fashion" in key[2] for key in cells)
 
 
 DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}}
@@ -65,8 +65,8 @@ DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}
 @pytest.mark.parametrize(
     ("recipe", "classes", "samples", "facts"),
     [
-        (check_recipe(DIGITS, "digits"), 10, {"train": 1047, "test": 450}, ("mlp (hidden=[16])", "digits", "1,497")),
-        (planned(CIFAR_50, "ce"), 10, {"train": 450, "val": 50, "test": 100}, ("CIFAR-10", "600 samples", "60,000")),
+        (check_recipe(DIGITS, "digits"), 10, {"train": 1047, "test": 450}, ("mlp (hidden=[16])", "digits", "1,047")),
+        (planned(CIFAR_50, "ce"), 10, {"train": 450, "val": 50, "test": 100}, ("CIFAR-10", "450 train", "50,000")),
         (planned(CIFAR_50, "ce"), 9, CIFAR, ("9 classes", "10 classes")),
         (planned(CIFAR_50, "ce", model={"name": "resnet20"}), 10, CIFAR, ("resnet20", "resnet50")),
         (planned(CIFAR_50, "ce", model={"name": "resnet50", "stem": "64"}), 10, CIFAR, ("stem=64", "stem=32")),

@@ -61,7 +61,7 @@ class ByteStream:
         while size:
             count = len(self.read(min(size, CHUNK)))
             if not count:
-                raise ValueError("the file ends before its array is complete")
+                raise ValueError("the file ends before its array does")
             size -= count
 
 
