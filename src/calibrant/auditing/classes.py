@@ -204,9 +204,9 @@ def _describe_positive(
         ("Happens", row.labels, n,
          f"{count(row.labels)} of {count(n)} samples; the mean probability is {percent(row.claimed)}"),
         ("Precision", row.correct, row.predicted,
-         f"of {count(row.predicted)} answers {row.name}, {count(row.correct)} are right"),
+         f"{count(row.correct)} of {count(row.predicted)} predictions of {row.name} are right"),
         ("Recall", row.correct, row.labels,
-         f"of {count(row.labels)} samples that are {row.name}, {count(row.correct)} are found"),
+         f"{count(row.correct)} of {count(row.labels)} samples of {row.name} are found"),
     ]  # fmt: skip
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}

@@ -107,7 +107,8 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     best_model = next(model for model in models if model["name"] == best)
     trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
+    joint = "but" if state == _TRUST["poor"] else "and"
+    headline = f"{best} is better than {rival} ({gains}), {joint} its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
