@@ -59,6 +59,22 @@ def test_both_halves_of_a_table_have_their_own_numbers(tmp_path):
     assert not any("Fashion" in key[2] for key in cells)
 
 
+def test_a_conclusion_names_its_data_set_and_needs_numbers_that_differ(tmp_path):
+    runs = [
+        fake_run(tmp_path / recipe, planned(recipe, "ce"), classes, samples)
+        for recipe, classes, samples in ((CIFAR_50, 10, CIFAR), (TINY_50, 200, TINY))
+    ]
+    notes = make("acls.table3", runs, tmp_path).notes
+    assert {note.partition(",")[0] for note in notes} == {"CIFAR-10", "Tiny-ImageNet"}
+    assert not any("Accuracy" in note for note in notes)  # a temperature changes no prediction
+    mnist = fake_run(tmp_path / "mnist", planned("lr_mnist_mlp", "ce"), NAMES["mnist"], MNIST)
+    assert "table1-ranks" not in make("lr.table1", [mnist], tmp_path).tables  # one loss has no rank
+    alone = planned("sc_imagenet_resnet50", "ce")
+    sizes = {"train": 1_231_167, "val": 50_000, "test": 50_000}
+    pooled = make("sc.fig8", [fake_run(tmp_path / "sc", alone, 1000, sizes, sets=["sketch"])], tmp_path)
+    assert not any("same seed" in note for note in pooled.notes)  # nothing to compare
+
+
 DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}}
 
 

@@ -293,7 +293,7 @@ def reading_words(sets: Sequence[NormalisedSet]) -> str:
     if counts[False] == counts[True]:
         return "neither ranks the validation data better in more runs than the other"
     best = max(counts, key=lambda centre: counts[centre])
-    return f"logits {READINGS[best]} rank the validation data better in {counts[best]} of {len(sets)} runs"
+    return f"logits that are {READINGS[best]} rank the validation data better in {counts[best]} of {len(sets)} runs"
 
 
 def winner_words(winners: Sequence[LogitNorm]) -> str:
