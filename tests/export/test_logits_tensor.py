@@ -238,7 +238,7 @@ def test_tensorflow_names_and_batches(batch, tmp_path):
     model, policy = tensorflow_like(batch), make_policy(takes="probabilities", limit=0.5)
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
     fixed = isinstance(batch, int) and batch > 0
-    assert list(done.remarks) == ([f"The model's batch is fixed at {batch}: so is the graph's."] if fixed else [])
+    assert [f"fixed at {batch}" in remark for remark in done.remarks] == [True] * fixed
     assert done.rows == {1: 33, 6: 30}.get(batch, 34)
     x = RNG.standard_normal((batch if fixed else 9, 2, 3, 2)).astype(np.float32)
     agree(run(tmp_path / "m.onnx", **{"serving_default_x:0": x}), policy, alone(model, {"serving_default_x:0": x}))

@@ -30,7 +30,8 @@ def cam_command(
         list[str] | None, typer.Option(metavar="ID ID ...", help="Which images to show, by their names.")
     ] = None,
     number: Annotated[
-        int, typer.Option("--count", help="How many images to show: the first, or with --seed drawn.", min=1)
+        int,
+        typer.Option("--count", help="How many images to show: the first ones, or drawn at random with --seed.", min=1),
     ] = 6,
     seed: Annotated[int | None, typer.Option(help="Draw the images with this seed.", min=0)] = None,
     split: Annotated[

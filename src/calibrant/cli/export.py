@@ -59,8 +59,8 @@ def export_command(
     expected: Annotated[
         str | None,
         typer.Option(
-            help="What is right for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
-            "calibrant apply, or labels in .npy or .npz. What contradicts is not written."
+            help="The right answers for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
+            "calibrant apply, or labels in .npy or .npz. A graph that contradicts them is not written."
         ),
     ] = None,
     column: Column = None,
