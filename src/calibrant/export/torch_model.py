@@ -38,9 +38,9 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class SingleOutput(nn.Module):
-    """A model of which one output is taken, by key, attribute or position, and beside it whole numbers: perhaps a label.
+    """A model of which one output is taken, by key, attribute or position.
 
-    ``more`` are the names of these, after a look at a sample.
+    After a look at a sample ``more`` are the names of outputs that hold whole numbers: one may be its own label.
     """
 
     more: tuple[str, ...] = ()
