@@ -186,7 +186,9 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    if outcome.fitted_on_these and not policy.abstains:
+    if outcome.fitted_on_these and policy.abstains:
+        title = f"{title} (it was fitted on these very predictions)"
+    elif outcome.fitted_on_these:
         level, title = (
             "info",
             "The policy was fitted on these very predictions, which cannot show how it does on new ones",
