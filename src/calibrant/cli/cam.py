@@ -61,7 +61,7 @@ def cam_command(
         raise ValueError("name the folders of the runs first: calibrant cam RUN RUN --images ID ID")
     if number > MOST_IMAGES or len(ids) > MOST_IMAGES:
         raise ValueError(f"a page shows at most {MOST_IMAGES} images, got {max(number, len(ids))}")
-    check_output(output, inputs=folders)
+    check_output(output, inputs=[*folders, data])
     from calibrant.experiments import ChosenImages, study_activation_maps
     from calibrant.report import draw_activation_maps, figure_path, in_style, save_figure, write_activation_page
 

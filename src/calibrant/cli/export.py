@@ -86,7 +86,7 @@ def export_command(
         raise ValueError("--column goes with --expected")
     if trust_code and run is None:
         raise ValueError("--trust-code goes with --run: the model of --model is run as you name it")
-    check_kind(output, "a graph", ".onnx", inputs=[policy, weights, onnx, inputs])
+    check_kind(output, "a graph", ".onnx", inputs=[policy, weights, onnx, inputs, expected])
     if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
     fitted = Policy.load(policy)

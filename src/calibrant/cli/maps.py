@@ -34,7 +34,7 @@ def maps_command(
 
     Wrong pixels are ranked by confidence and by normalised logits, side by side.
     """
-    check_kind(output, "a page", ".html", ".htm", inputs=runs)
+    check_kind(output, "a page", ".html", ".htm", inputs=[*runs, data])
     from calibrant.experiments import image_maps, named_runs
     from calibrant.report import write_maps_page
 

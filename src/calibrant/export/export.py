@@ -85,7 +85,7 @@ def export_onnx(
     probabilities and confidences within 1e-5, prediction sets equal in every class.
 
     That does not show that the model is the policy's, or that its outputs are in the order of the policy's classes.
-    Where an ONNX model has a label output of its own, the class of its largest output must be that label, but for few
+    Where a model has a label output of its own, the class of its largest output must be that label, but for few
     rows; with ``expected`` the answers must be the expected ones, but for 1% of the rows, which float32 may explain.
     What contradicts is a ValueError. What nothing was there to check by is listed in ``not_checked``.
 
