@@ -160,7 +160,7 @@ def audit(
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
-        raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
+        raise ValueError("a policy is judged in one process, not on a cluster: leave out the engine or the policy")
     models = _models_by_name(predictions, more)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
@@ -196,6 +196,8 @@ def audit(
         ]
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
+    if outcome is not None and collected[main].repeats.repeats:
+        outcome.recognise_first_rows(main_predictions)
     described = [
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
@@ -213,9 +215,10 @@ def audit(
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}
     has_val = val is not None and best == main
-    if commands is not None and collected[best].repeats.repeats:
-        commands = replace(commands, repeats=("--repeats", "first"))  # without which a fit is refused
-    step = next_step(commands or PythonWords(), best, level=level_of_best, policy=promise, has_val=has_val, **facts)
+    words = commands or PythonWords()
+    if repeats or any(part.repeats.repeats for part in (collected[best], held_out) if part is not None):
+        words = replace(words, repeats=("--repeats", "first"))  # without which a fit is refused
+    step = next_step(words, best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",
         "version": 1,
@@ -236,7 +239,7 @@ def audit(
 
 
 def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list[str]:
-    """What makes the numbers doubtful, to be said first: ids that repeat."""
+    """What makes the numbers doubtful, to be said first: values of another meaning, and ids that repeat."""
     titles = (
         {"": next(iter(collected.values()))} if len(collected) == 1 else {f"{k}: ": c for k, c in collected.items()}
     )
@@ -244,9 +247,10 @@ def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list
         titles["Held-out predictions: "] = val
     sentences = []
     for title, part in titles.items():
+        sentences += [title + warning for warning in part.warnings]
         if number := part.repeats.repeats:
             words = repeat_words(number, part.rows, part.kind, is_exact=part.repeats.is_exact)
-            reason = f"Intervals and tests take all {UNITS[part.kind][0]} to be independent, which these are not"
+            reason = f"Intervals and tests assume independent {UNITS[part.kind][0]}, which these are not"
             sentences.append(f"{title}{words}. {reason}: {REPEAT_REMEDIES}.")
     return sentences
 
@@ -300,13 +304,15 @@ def _comparisons(
         if first.id_crc is None or second.id_crc is None:
             notes.append(f"Compared with {base} row by row: there are no ids to check that the rows match.")
         if first.samples > first.judged.size:
-            notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
+            notes.append(f"Differences from {base} are measured on {count(first.judged.size)} samples drawn at random.")
         if first.kind != "classification":
-            notes.append(f"Intervals of differences take {UNITS[first.kind][1]} to be independent, and are too narrow.")
+            notes.append(f"Intervals of differences assume independent {UNITS[first.kind][1]} and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
-            notes.append(f"NLL not compared with {base}: the two files have different floors for probabilities of 0.")
+            notes.append(
+                f"NLL is not compared with {base}: the two files have different floors for probabilities of 0."
+            )
         comparisons.append(describe_comparison(base, name, change, (described[0][1], numbers)))
     return comparisons
 
@@ -337,7 +343,9 @@ def _check_val(first: Collected, val: Collected) -> None:
             f"validation and test predictions must have the same classes, got {val.num_classes} and {first.num_classes}"
         )
     if (first.label_crc, first.value_crc, first.rows) == (val.label_crc, val.value_crc, val.rows):
-        raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
+        raise ValueError(
+            "the validation predictions are the audited ones: a repair must be judged on data that it was not fitted on"
+        )
 
 
 def _number(value: float | None) -> float:

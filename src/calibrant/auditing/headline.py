@@ -95,7 +95,7 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     best = better_model(models, comparisons)
     if best is None:
         if not comparisons:
-            words = "Which is better cannot be said, because they are not about the same samples"
+            words = "Which is better cannot be told, because they are not on the same samples"
         elif len(models) > 2:
             words = "None is better than the others in both calibration and accuracy, beyond chance"
         else:
@@ -107,7 +107,8 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     best_model = next(model for model in models if model["name"] == best)
     trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
+    joint = "but" if state == _TRUST["poor"] else "and"
+    headline = f"{best} is better than {rival} ({gains}), {joint} its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
@@ -186,7 +187,9 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    if outcome.fitted_on_these and not policy.abstains:
+    if outcome.fitted_on_these and policy.abstains:
+        title = f"{title} (it was fitted on these very predictions)"
+    elif outcome.fitted_on_these:
         level, title = (
             "info",
             "The policy was fitted on these very predictions, which cannot show how it does on new ones",
@@ -360,6 +363,7 @@ class PythonWords:
 
     files: Mapping[str, str] = field(default_factory=dict)
     val: str = "val"
+    repeats: Sequence[str] = ()  # the options about rows that repeat an id
 
     validation, test = "val", "test"
 
@@ -367,12 +371,12 @@ class PythonWords:
         """The line that fits a policy."""
         arguments: dict[str, list[str]] = {} if options else {"target_risk": ["0.05"]}
         name = ""
-        for word in options:
+        for word in (*options, *self.repeats):
             if word.startswith("--"):
                 name = word.removeprefix("--").replace("-", "_")
                 arguments.setdefault(name, [])
             else:
-                is_text = name in ("promise", "group")
+                is_text = name in ("promise", "group", "repeats")
                 arguments[name].append(repr(word) if is_text else word.lower())
         values = {
             name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
@@ -382,7 +386,7 @@ class PythonWords:
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
-        return f"audit({file}, policy=policy)"
+        return f"audit({file}, policy=policy{', repeats=' + repr(self.repeats[1]) if self.repeats else ''})"
 
     def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
@@ -394,7 +398,8 @@ class PythonWords:
 
     def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', *options)}"
+        source = f"{file}.without_repeats()" if self.repeats else file
+        return f"fit, judge = {source}.holdout()\n{PythonWords().fit_and_judge('fit', 'judge', *options)}"
 
 
 def next_step(
@@ -420,10 +425,10 @@ def next_step(
         text = f"{subject} can be judged but not repaired: save the logits or probabilities {values}."
         return {"text": text, "command": None}
     if policy is not None and policy["fitted_on_these"] and not policy["menu"]:
-        text = f"Judge the policy by labelled samples that it was not fitted on ({words.test} here):"
+        text = f"Judge the policy on labelled samples that it was not fitted on ({words.test} here):"
         return {"text": text, "command": words.judge(words.test)}
     if policy is not None and not policy["menu"] and policy["kept"] != "no":
-        return {"text": "Write down the policy's answers:", "command": words.apply(file)}
+        return {"text": "Save the policy's answers:", "command": words.apply(file)}
     options: Sequence[str] = ()
     task = "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
     is_broken = policy is not None and not policy["menu"]
@@ -439,5 +444,5 @@ def next_step(
         text = f"{task}, on {source} ({words.validation} here), because nothing is fitted on test data:"
         return {"text": text, "command": words.fit(words.validation, *options)}
     source += "" if is_broken else ", not on these"
-    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If there are none, divide these:"
+    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If you have none, divide these:"
     return {"text": text, "command": words.divide(file, *options)}

@@ -47,7 +47,7 @@ def holdout_command(
     share: Annotated[float, share_option("Share of the samples to fit on.")] = 0.5,
     by: Annotated[
         str | None,
-        typer.Option(help="Keep rows with the same value of this column together, such as a patient's; else of ids."),
+        typer.Option(help="Keep rows with the same value of this column together, such as a patient's (default: ids)."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option(help="A further column to keep in the two files (repeat for more).")
@@ -83,7 +83,8 @@ def holdout_command(
         part.save(path)
     # What files of CSV cannot hold is said again; the others hold it, and agree.
     reading = reading_words(None, None, positive, False, ignore_index)
-    step = CommandWords({}, reading=reading).fit_and_judge(str(fit), str(judge))
+    options = ("--repeats", "first") if any(part.repeats for part in parts) else ()  # without which a fit is refused
+    step = CommandWords({}, reading=reading, repeats=options).fit_and_judge(str(fit), str(judge))
     if as_json:
         written = [{"path": str(path), "samples": len(part)} for path, part in zip(output, parts, strict=True)]
         facts = {"fit": written[0], "judge": written[1], "share": share, "by": by, "seed": seed}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant._numbers import count, percent
+from calibrant._numbers import count, percent, span_words
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
@@ -60,22 +60,21 @@ def monitor_command(
         ),
     ] = None,
     labels_only: Annotated[
-        bool, typer.Option("--labels-only", help="The batches are labelled samples of rows that were seen before.")
+        bool, typer.Option("--labels-only", help="The batches are rows that were seen before, now with labels.")
     ] = False,
     name: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a batch is called, instead of its file (repeat for more): without ids a name means one batch."
+            help="Name of a batch, instead of its file name (repeat for more); without ids, one name means one batch."
         ),
     ] = None,
     acknowledge: Annotated[
-        str | None,
-        typer.Option(help="What was done about the alarms there are: it is recorded, and their tests start anew."),
+        str | None, typer.Option(help="Record what was done about the current alarms; their tests start anew.")
     ] = None,
     by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
     alpha: Annotated[float | None, share_option("The chance that the watch ever raises a false alarm (0.05).")] = None,
     alarm_on: Annotated[
-        str, typer.Option(help="What exit code 1 is for: any alarm, or that of the promise alone: any or promise.")
+        str, typer.Option(help="What exits with 1: any alarm, or only an alarm of the promise (any or promise).")
     ] = "any",
     corrected: Annotated[
         Path | None,
@@ -185,8 +184,8 @@ def _add_labels(watching: Monitor, late: dict[str, int], path: Path) -> None:
     if not watching.add_labels(late):
         example = next(iter(late))
         raise ValueError(
-            f"{path}: none of its {count(len(late))} ids, such as {example[:60]!r}, is of a sample of this watch: give "
-            "the ids as the batches have them, or the batches"
+            f"{path}: none of its {count(len(late))} ids, such as {example[:60]!r}, belongs to a sample of this "
+            "watch: write ids as in the batches, or add the missing batches first"
         )
 
 
@@ -238,8 +237,8 @@ def _print(document: dict[str, Any]) -> None:
     print_table("\nBatches" + (", the last 20" if len(document["batches"]) > 20 else ""), head, rows)
     if document["groups"]:
         parts = [
-            [part["group"], count(part["answers"]), percent(part["value"]), f"{percent(part['low'])} to "
-             f"{percent(part['high'])}", _since(part["test"])]
+            [part["group"], count(part["answers"]), percent(part["value"]),
+             span_words(part["low"], part["high"], "share", part["value"]), _since(part["test"])]
             for part in document["groups"]
         ]  # fmt: skip
         print_table(f"\nBy {document['by_group']}", ["", "labelled answers", "wrong", "at all times", "alarm"], parts)

@@ -91,6 +91,15 @@ def test_a_shifted_set_is_asked_for_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_better_reading_is_said():
+    pairs = ((0.1, 0.2), (0.3, 0.2), (0.1, 0.15))
+    norms = [{True: SimpleNamespace(area=a), False: SimpleNamespace(area=b)} for a, b in pairs]
+    sets = [SimpleNamespace(norms=part) for part in norms]
+    assert "2 of 3" in sc.reading_words(sets)
+    assert "not centred" in sc.reading_words(sets[1:2])
+    assert "centred" not in sc.reading_words(sets[:2])  # one run each
+
+
 def test_runs_without_a_shifted_set_are_refused(tmp_path):
     runs = SimpleNamespace(folders={"ce": {0: tmp_path}})
     with pytest.raises(ValueError, match=r"."):
@@ -205,7 +214,7 @@ def test_the_normalised_largest_logit_given_the_largest(bench):
 
 
 def test_runs_of_other_methods_are_refused(bench):
-    with pytest.raises(ValueError, match=facts("'ls, alpha=0.2'", "ce")):
+    with pytest.raises(ValueError, match=facts("'ls, alpha=0.9'", "ce, ls")):
         rankings.smoothing_runs(bench, "sc_imagenet_resnet50", methods=["ls, alpha=0.9"])
 
 

@@ -32,7 +32,8 @@ from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
 
 LONGEST_LINE = 1 << 24  # bytes
-PIECE = 1 << 16  # numbers that are converted at once
+PIECE = 1 << 16  # numbers that are converted at once, but of several lines, as columns have a cost of their own
+LEAST_LINES = 8
 #: What a column of a kind holds, in words and as a type of Arrow.
 KINDS = {
     "number": ("a number", pa.float64()),
@@ -72,7 +73,7 @@ class JsonlReader(TableReader):
         return super().name_row(row) if line is None else f"line {line.number}"
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        rows = max(1, min(rows, PIECE // max(1, self.schema.numbers)))
+        rows = max(1, min(rows, max(LEAST_LINES, PIECE // max(1, self.schema.numbers))))
         lines = _read_lines(self.file)
         while part := list(itertools.islice(lines, rows)):
             values = {column: [self._value(line, column) for line in part] for column in columns}
@@ -87,13 +88,13 @@ class JsonlReader(TableReader):
             value = int(value)
         match kind:  # true and false are no numbers
             case "number":
-                fits = type(value) in (int, float)
+                fits = _is_number(value)
             case "whole":
                 fits = type(value) is int and -(2**63) <= value < 2**63
             case "text":
                 fits = isinstance(value, str)
             case "list":
-                fits = isinstance(value, list) and set(map(type, value)) <= {int, float}
+                fits = isinstance(value, list) and (set(map(type, value)) == {float} or all(map(_is_number, value)))
             case "truth":
                 fits = isinstance(value, bool)
             case _:
@@ -129,6 +130,11 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
         shape = (1, len(line.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     return JsonlReader(file, columns, schema, kinds)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that float64 holds: not true or false, nor a whole number beyond its range."""
+    return type(value) is float or (type(value) is int and abs(value) <= 2**53)
 
 
 def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:

@@ -195,6 +195,15 @@ class Outcome:
         is_shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
+    def recognise_first_rows(self, predictions: Predictions) -> None:
+        """See whether the policy was fitted on these predictions without the rows that repeat an id."""
+        if not self.fitted_on_these:
+            fingerprint = Fingerprint()
+            for batch in predictions.without_repeats().batches():
+                fingerprint.add(batch)
+            if str(fingerprint) == self.policy.evidence.get("fingerprint"):
+                self.fingerprint = fingerprint
+
     @property
     def fitted_on_these(self) -> bool:
         """Whether these are the predictions that the policy was fitted on."""
@@ -242,7 +251,7 @@ class Outcome:
             number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
             text.append(f"{number} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
-            return [*text, "There are no labels, so the share of wrong answers is not known."]
+            return [*text, "There are no labels, so the share of wrong answers is unknown."]
         if not policy.abstains and self.price.result:
             text.append(self.price.result)
         if self.accepted and policy.promise.of in ("precision", "recall"):
@@ -331,6 +340,8 @@ def apply_policy(
             names = policy.class_names or predictions.class_names
             quoted = spreadsheet_safe and suffix == ".csv"
             _write_table(aside, suffix, names, _decide_batches(outcome, batches), quoted=quoted)
+    if outcome.labelled and predictions.repeats:
+        outcome.recognise_first_rows(predictions)
     return outcome
 
 
