@@ -50,6 +50,10 @@ FORMS = {f"protocol {p}": pickle.dumps(batch(as_bytes=p == 3), protocol=p) for p
     "numpy 1": pickle.dumps(batch(), protocol=2).replace(b"numpy._core.", b"numpy.core."),
     "fortran order": pickle.dumps(batch() | {"data": np.asfortranarray(PIXELS)}, protocol=4),
 }
+FORMS["label by label"] = FORMS["python 2"].replace(
+    b"(" + b"".join(b"K" + bytes([label]) for label in LABELS) + b"e",
+    b"".join(b"K" + bytes([label]) + b"a" for label in LABELS),
+)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,5 +1,7 @@
 """The first sentences of a comparison: their level, names and numbers are those of the tables, and of SciPy."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -79,9 +81,15 @@ def test_sentences_and_marks_never_disagree():
         assert (verdict.level == "good") == any(change == "better" for _, change in marks)
         words = f"{verdict.headline} {verdict.text}"
         says(words, *(name for name, _ in marks))
-        for k in range(len(MEASURES)):
+        for k, label in enumerate(("ECE", "accuracy", "AURC")):
             best = next(row[1 + k] for row in text(table) if row[1 + k].startswith("¹"))
             says(words, best.split()[1])
+            sentence = next((part for part in words.split(". ") if f" {label}" in part), "") if marks else ""
+            worse = [part for part in sentence.split("; ") if "worse" in part]
+            named = {
+                line.method for line in table.rows if any(re.search(rf"\b{line.method}\b", part) for part in worse)
+            }
+            assert named == {line.method for line in table.rows if line.cells[k].change == "worse"}, sentence
         marked += len(marks)
     assert marked > 25
 
