@@ -44,7 +44,7 @@ def fit_and_apply(words: str, val: str = "val.npz", new: str = "test.npz", out: 
 
 
 def paper(item: str, table: str, recipe: str, methods: tuple[str, ...], data: tuple[Any, dict[str, int]]) -> Case:
-    """An item of a paper, of runs with drawn predictions; ``data`` are their classes and recorded numbers of samples."""
+    """An item of a paper, of runs that were drawn; ``data`` are their classes and the recorded numbers of samples."""
 
     def prepare(folder: Path) -> None:
         for k, method in enumerate(methods):
