@@ -176,17 +176,17 @@ def test_labels_that_the_estimator_has_not_seen_are_refused():
     selective, (x, y) = fitted(names=TEXT)
     y = y.astype(object)
     y[3] = "wasp"
-    with pytest.raises(ValueError, match="not fitted on: wasp; its classes are ant, bee, cicada"):
+    with pytest.raises(ValueError, match=facts("wasp", "ant, bee, cicada")):
         clone(selective).fit(x, y)
     numbers, (x, y) = fitted()
-    with pytest.raises(ValueError, match="not fitted on: 0, 1, 2"):  # text is no number
+    with pytest.raises(ValueError, match=facts("0, 1, 2")):  # text is no number
         clone(numbers).fit(x, y.astype(str))
 
 
 @pytest.mark.parametrize("rows", [3, 12])
 def test_too_few_samples_never_answer_and_say_so(rows):
     selective, (x, y) = fitted()
-    with pytest.warns(UserWarning, match=r"the classifier never answers\. .*samples"):
+    with pytest.warns(UserWarning, match=facts("never answers", "samples")):
         few = clone(selective).set_params(target_risk=0.01).fit(x[:rows], y[:rows])
     assert {*few.predict(x).tolist()} == {-1}
     assert few.score(x, y) == 0.0
@@ -196,19 +196,19 @@ def test_what_is_no_single_label_classifier_is_refused():
     (x, y), held_out, _ = samples(3)
     several = RandomForestClassifier(3, random_state=0).fit(x, np.stack([y, y], 1))
     for model, error, message in (
-        (LogisticRegression, TypeError, "estimator must be a fitted classifier"),
-        ("model", TypeError, "estimator must be a fitted classifier, got 'model'"),
-        (LinearRegression().fit(x, y), ValueError, "must be a classifier with classes_, got LinearRegression"),
-        (several, ValueError, "must give one label of two or more classes"),
+        (LogisticRegression, TypeError, "estimator"),
+        ("model", TypeError, "'model'"),
+        (LinearRegression().fit(x, y), ValueError, "LinearRegression"),
+        (several, ValueError, "one label"),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=facts(message)):
             SelectiveClassifier(model).fit(*held_out)
 
 
 def test_decision_functions_of_pairs_are_refused():
     """Three classes have three pairs: the shape alone does not tell."""
-    for classes, message in ((3, "largest value of decision_function"), (4, r"one value per class, \[N, 4\]")):
-        with pytest.raises(ValueError, match=message):
+    for classes, message in ((3, "decision_function"), (4, "[N, 4]")):
+        with pytest.raises(ValueError, match=facts(message)):
             fitted(classes, model=SVC(decision_function_shape="ovo"))
     selective, (x, y) = fitted(3, model=SVC(break_ties=True))
     assert selective.policy_.takes == "logits"
@@ -370,7 +370,7 @@ def test_an_export_that_cannot_be_right_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=facts("predict_proba")):
         selective.export(tmp_path / "a.onnx", x)
     selective, (x, _) = fitted()
-    with pytest.raises(ValueError, match="X must be an array of numbers"):
+    with pytest.raises(ValueError, match=facts("X")):
         selective.export(tmp_path / "a.onnx", [["ant"]])
     other = LogisticRegression(C=1e-4).fit(*samples(3)[0])
     convert = skl2onnx.to_onnx

@@ -75,7 +75,7 @@ def test_check_names_the_page_that_drifted(
     (folder / "cli.md").write_text("old", encoding="utf-8")
     capsys.readouterr()
     assert build.main(["--check"]) == 1
-    assert capsys.readouterr().err.splitlines() == ["docs/cli.md is out of date: run ./dev docs"]
+    assert "docs/cli.md" in capsys.readouterr().err
     assert (folder / "cli.md").read_text(encoding="utf-8") == "old"
 
 

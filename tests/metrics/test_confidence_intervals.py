@@ -19,6 +19,7 @@ from calibrant.metrics import (
     reliability,
 )
 from tests.helpers.confidences import draw, sketch_of
+from tests.helpers.errors import facts
 
 
 def truth():
@@ -132,7 +133,7 @@ def test_bad_arguments():
         intervals(sketch_of(c, correct), level=1.0)
     with pytest.raises(ValueError, match="replicates"):
         intervals(sketch_of(c, correct), replicates=3)
-    with pytest.raises(ValueError, match="same samples"):
+    with pytest.raises(ValueError, match=facts("samples")):
         paired_differences(Judged(c, correct), Judged(c[:-1], correct[:-1]))
 
 
