@@ -87,6 +87,7 @@ def test_score_is_the_accuracy_of_the_answers():
     assert selective.score(x, np.full(len(y), "wasp")) == 0
 
 
+@pytest.mark.slow
 def test_the_promise_holds_on_fresh_data_and_an_empirical_threshold_does_not():
     """Labels are drawn from known probabilities, so that the risk of a set of answers is their mean, without noise."""
     limit, rng = binom.ppf(0.99, 20, 0.1), np.random.default_rng(0)

@@ -49,7 +49,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert found.high - found.low == pytest.approx(expected, rel=0.15)
 
 
-@pytest.mark.parametrize("size", [200, 500, 3000])
+@pytest.mark.parametrize("size", [200, 1500])
 def test_a_gap_is_told_from_chance_and_calibration_is_not(size):
     """An interval that always reaches 0 always covers: it must not, where confidences are 20 points too high."""
     above = level = 0

@@ -169,6 +169,7 @@ def data_root(tmp_path_factory):
     return tmp_path_factory.mktemp("recipe_data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "method"), RUNS.values(), ids=RUN_NAMES)
 def test_two_steps_of_training(file, method, data_root, tmp_path):
     recipe = shrunk(file, method)
@@ -200,6 +201,7 @@ ACLS_ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*ACLS_ROWS, "acls, lambda1=0, lambda2=0"])
 def test_every_method_of_a_table_trains(method, data_root, tmp_path):
     """ACLS's Tables 3, 5, 6 and B, on a network that is fast."""

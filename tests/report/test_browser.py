@@ -14,6 +14,8 @@ from tests.helpers.audit_document import HOSTILE, Document, document
 from tests.helpers.browser import Open, browser, curves, folder, opened, value_of
 from tests.helpers.pages import WRITERS
 
+#: One browser, and a page of every kind.
+pytestmark = pytest.mark.slow
 # Fixtures: a test that asks for one by name finds it here.
 FIXTURES = (browser, folder, opened)
 

@@ -10,6 +10,8 @@ from calibrant.report import text
 from tests.helpers.audit_document import drawn
 from tests.helpers.browser import Open, browser, curves, folder, opened, value_of
 
+#: One browser.
+pytestmark = pytest.mark.slow
 # Fixtures: a test that asks for one by name finds it here.
 FIXTURES = (browser, folder, opened)
 
