@@ -20,7 +20,7 @@ from docs_tools import build, method_pages, rest, table2
 ROOT = Path(__file__).parents[2]
 PAGES = [path for path in (ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")) if path.exists()]
 PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
-METHOD_FILES = sorted((ROOT / "src/calibrant/losses").glob("*.py"))
+CITING = [path for part in ("losses", "metrics") for path in (ROOT / "src/calibrant" / part).glob("*.py")]
 FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -77,11 +77,6 @@ def test_check_names_the_page_that_drifted(
     assert build.main(["--check"]) == 1
     assert "docs/cli.md" in capsys.readouterr().err
     assert (folder / "cli.md").read_text(encoding="utf-8") == "old"
-
-
-def test_every_command_has_its_section() -> None:
-    group: Any = typer.main.get_command(app)
-    assert {f"calibrant {name}" for name in group.commands} <= set(re.findall(r"^## (.+)$", build.cli_page(), re.M))
 
 
 @pytest.mark.parametrize("name", names())
@@ -169,9 +164,10 @@ def test_registered_paper_is_in_the_bibliography(name: str) -> None:
     assert source in ("Eq.", "Sec.", *bibliography())
 
 
-@pytest.mark.parametrize("path", METHOD_FILES, ids=lambda path: path.name)
-def test_cited_papers_are_in_the_bibliography(path: Path) -> None:
-    assert cited(path) <= set(bibliography())
+def test_cited_papers_are_in_the_bibliography() -> None:
+    found = {key: path.name for path in CITING for key in cited(path)}
+    assert len(found) > 10
+    assert {key: name for key, name in found.items() if key not in bibliography()} == {}
 
 
 def keys_in(path: Path) -> set[str]:
@@ -182,18 +178,9 @@ def keys_in(path: Path) -> set[str]:
 @pytest.mark.parametrize("folder", ["src", "docs", "docs_tools"])
 def test_keys_with_a_year_are_in_the_bibliography(folder: str) -> None:
     files = [path for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
-    unknown = {key: path.name for path in files for key in keys_in(path) - set(bibliography())}
-    assert unknown == {}
-
-
-def test_citations_are_found() -> None:
-    assert keys_in(ROOT / "src/calibrant/selective/bounds.py") == {
-        "Angelopoulos2021",
-        "ClopperPearson1934",
-        "Geifman2017",
-        "Vovk2012",
-    }
-    assert cited(ROOT / "src/calibrant/losses/focal.py") == {"Lin2017"}
+    found = {key: path.name for path in files for key in keys_in(path)}
+    assert found or folder == "docs_tools"
+    assert {key: name for key, name in found.items() if key not in bibliography()} == {}
 
 
 # ---------------------------------------------------------------------- links and examples
@@ -212,10 +199,6 @@ def links(page: Path) -> list[str]:
 def test_relative_links_lead_to_files(page: Path) -> None:
     targets = [link.partition("#")[0] for link in links(page) if not re.match(r"[a-z][a-z+.-]*:|//|#", link)]
     assert [target for target in targets if not (page.parent / target).exists()] == []
-
-
-def test_links_are_found() -> None:
-    assert "../../references.bib" in links(ROOT / "docs/methods/ls.md")
 
 
 TOLD = [ROOT / "README.md"]
@@ -291,6 +274,13 @@ def parse(arguments: list[str]) -> None:
 SHELL = [(b, line) for page in TOLD for b in blocks(page, "sh", "bash", "shell", "console") for line in commands(b)]
 
 
+def test_command_lines_are_found_in_shell() -> None:
+    text = "./dev run calibrant methods acls --json | jq .  # it's\n"
+    text += "A=1 ./dev demo \\\n -q && calibrant lens 2>/dev/null > out\n"
+    assert commands(Block(ROOT, 1, "sh", text)) == [["methods", "acls", "--json"], ["demo", "-q"], ["lens"]]
+    assert len(SHELL) > 50
+
+
 @pytest.mark.parametrize(("block", "arguments"), SHELL, ids=[f"{b}-{' '.join(a)}" for b, a in SHELL])
 def test_command_line_parses(block: Block, arguments: list[str]) -> None:
     parse(arguments)
@@ -301,12 +291,3 @@ def test_wrong_command_line_is_found(line: str) -> None:
     wrong = commands(Block(ROOT, 1, "sh", line))[-1]
     with pytest.raises(Exception, match="No such"):
         parse(wrong)
-
-
-def test_command_lines_are_found_in_shell() -> None:
-    text = (
-        "./dev run calibrant methods acls --json | jq .  # it's\npip install calibrant\nA=1 ./dev demo \\\n -q && ls\n"
-    )
-    assert commands(Block(ROOT, 1, "sh", text)) == [["methods", "acls", "--json"], ["demo", "-q"]]
-    session = "$ .venv/bin/calibrant lens --label 0 2>/dev/null > out\ncalibrant: q' is output\n"
-    assert commands(Block(ROOT, 1, "console", session)) == [["lens", "--label", "0"]]
