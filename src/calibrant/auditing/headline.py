@@ -360,6 +360,7 @@ class PythonWords:
 
     files: Mapping[str, str] = field(default_factory=dict)
     val: str = "val"
+    repeats: Sequence[str] = ()  # the options about rows that repeat an id
 
     validation, test = "val", "test"
 
@@ -367,12 +368,12 @@ class PythonWords:
         """The line that fits a policy."""
         arguments: dict[str, list[str]] = {} if options else {"target_risk": ["0.05"]}
         name = ""
-        for word in options:
+        for word in (*options, *self.repeats):
             if word.startswith("--"):
                 name = word.removeprefix("--").replace("-", "_")
                 arguments.setdefault(name, [])
             else:
-                is_text = name in ("promise", "group")
+                is_text = name in ("promise", "group", "repeats")
                 arguments[name].append(repr(word) if is_text else word.lower())
         values = {
             name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
@@ -382,7 +383,7 @@ class PythonWords:
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
-        return f"audit({file}, policy=policy)"
+        return f"audit({file}, policy=policy{', repeats=' + repr(self.repeats[1]) if self.repeats else ''})"
 
     def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
@@ -394,7 +395,8 @@ class PythonWords:
 
     def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', *options)}"
+        source = f"{file}.without_repeats()" if self.repeats else file
+        return f"fit, judge = {source}.holdout()\n{PythonWords().fit_and_judge('fit', 'judge', *options)}"
 
 
 def next_step(
