@@ -87,6 +87,7 @@ def logits_by_lightning(loss: Any, **options: Any) -> np.ndarray[Any, Any]:
     return predictions.logits
 
 
+@pytest.mark.slow
 @QUIET
 def test_lightning_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("lightning_module").main(epochs=20, **CPU)
@@ -133,6 +134,7 @@ def logits_after(loss: Any, **arguments: Any) -> np.ndarray[Any, Any]:
     return predictions.logits
 
 
+@pytest.mark.slow
 @QUIET
 def test_trainer_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("hf_trainer").main(use_cpu=True)
