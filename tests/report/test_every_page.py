@@ -27,7 +27,7 @@ def pages(tmp_path_factory):
     return {kind: page_of(write, folder) for kind, write in WRITERS.items()}
 
 
-@pytest.fixture(params=WRITERS)
+@pytest.fixture(scope="module", params=WRITERS)
 def tree(request, pages):
     return Tree(pages[request.param])
 
