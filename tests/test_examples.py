@@ -21,6 +21,7 @@ from calibrant.losses import get
 from calibrant.metrics import ConfidenceSketch, ece  # the sketch first: it makes torchvision importable
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow  # they train
 assert ConfidenceSketch
 
 #: Of the libraries, about themselves; what the examples do must not warn.
@@ -87,7 +88,6 @@ def logits_by_lightning(loss: Any, **options: Any) -> np.ndarray[Any, Any]:
     return predictions.logits
 
 
-@pytest.mark.slow
 @QUIET
 def test_lightning_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("lightning_module").main(epochs=20, **CPU)
@@ -134,7 +134,6 @@ def logits_after(loss: Any, **arguments: Any) -> np.ndarray[Any, Any]:
     return predictions.logits
 
 
-@pytest.mark.slow
 @QUIET
 def test_trainer_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("hf_trainer").main(use_cpu=True)

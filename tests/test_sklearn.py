@@ -253,6 +253,7 @@ class Refitting(SelectiveClassifier):
 EXPECTED = {"check_classifiers_classes": "has the classes -1 and 1, for which an abstain value must be given"}
 
 
+@pytest.mark.slow
 def test_checks_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks have too few samples for a promise, and skip what is not installed
@@ -301,6 +302,7 @@ def test_pipelines_on_both_sides():
     assert inside.score(x, y) == outside.score(x, y)
 
 
+@pytest.mark.slow
 def test_grid_search_over_the_risk():
     selective, (x, y) = fitted(2)
     grid = {"target_risk": [0.1, 0.15, 0.3]}
@@ -316,6 +318,7 @@ def test_grid_search_over_the_risk():
     assert GridSearchCV(clone(selective), grid, cv=3).fit(x, y).best_params_ == {"target_risk": 0.1}
 
 
+@pytest.mark.slow
 def test_cross_validated_answers():
     selective, (x, y) = fitted(names=TEXT, abstain="?")
     answers = cross_val_predict(clone(selective), x, y, cv=3)

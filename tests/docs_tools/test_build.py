@@ -61,6 +61,7 @@ def test_generated_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.Monke
     assert build.cli_page() == wide
 
 
+@pytest.mark.slow
 def test_check_names_the_page_that_drifted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +207,7 @@ TOLD += [ROOT / "docs" / f"{name}.md" for name in ("start", "your_model", "audit
 TOLD += [ROOT / "docs" / f"{name}.md" for name in ("your_training", "train", "losses", "compare", "cluster")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [b for page in TOLD for b in blocks(page, "python", "py", "pycon")], ids=str)
 def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -218,6 +220,7 @@ def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
         exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), namespace)
 
 
+@pytest.mark.slow
 def test_the_data_guide_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its blocks go on where the last one ended."""
     monkeypatch.chdir(tmp_path)

@@ -9,6 +9,7 @@ from tests.fuzz.engine import attempt
 from tests.fuzz.targets import TARGETS, Target
 from tests.helpers.data_trees import TREES, hostile_json
 
+pytestmark = pytest.mark.slow
 #: Damages of each case; `./dev fuzz` does more, and those of a whole run folder.
 DAMAGES, FLIPS = 50, 100
 CASES = {name: target for name, target in TARGETS.items() if name != "run"}
