@@ -28,6 +28,7 @@ def _process(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     processes = [start(_process, rank, tmp_path) for rank in range(2)]
     assert [finish(process) for process in processes] == [0, 0]

@@ -33,23 +33,15 @@ def reduced_by(large, z, y, kind="logits"):
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_compiled_is_defined(shape, dtype, kind):
-    z, y = data(shape, dtype, kind)
-    ours, theirs = reduced_by(True, z, y, kind), reduced_by(False, z, y, kind)
-    assert (ours.predicted == theirs.predicted).all()
-    assert (ours.top == theirs.top).all()
-    assert (ours.at_label == theirs.at_label).all()
-    assert ours.total == pytest.approx(theirs.total, rel=1e-14)
-    assert ours.squares == pytest.approx(theirs.squares, rel=1e-14)
-
-
-@pytest.mark.parametrize("kind", ["logits", "probabilities"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_follows_from_the_reductions_is_defined(shape, dtype, kind):
+def test_compiled_is_defined_and_what_follows_from_it_too(shape, dtype, kind):
     z, y = data(shape, dtype, kind)
     given = None if kind == "logits" else precision_of(z)
     reduced, ours = kernel.judge_rows(z, y, kind, given, large=True)
+    plain = reduced_by(False, z, y, kind)
+    for name in ("predicted", "top", "at_label"):
+        np.testing.assert_array_equal(getattr(reduced, name), getattr(plain, name))
+    assert reduced.total == pytest.approx(plain.total, rel=1e-14)
+    assert reduced.squares == pytest.approx(plain.squares, rel=1e-14)
     theirs = kernel.finish_rows(reduced, y, kind, given)
     assert (ours.correct == theirs.correct).all()
     for name in ("confidence", "shortfall", "nll", "brier"):
@@ -219,6 +211,7 @@ def test_rows_do_not_depend_on_threads(monkeypatch):
         assert (ours == theirs).all()
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_the_cache_goes_with_the_process(tmp_path):
     code = """
 import numba.core.caching as caching
