@@ -35,6 +35,10 @@ CHUNK = 1 << 18  # numbers that are reduced at a time
 TASK = 1 << 14  # rows that a thread takes at a time, of few classes; of many, an eighth
 _FLUSH = 1 << 23  # codes of cells to hold before they are counted
 
+# The C library gives freed blocks back to the system, to fetch them anew for the next chunk, until it has once freed a
+# block as large as these; page faults would cost more than the arithmetic.
+np.empty(1 << 24, np.uint8)
+
 
 class Reduced(NamedTuple):
     """One number per row, float64 but where said."""

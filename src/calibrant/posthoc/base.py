@@ -89,7 +89,7 @@ class Stream:
     def map(self, work: Callable[[Array, Ints], R]) -> Iterator[R]:
         """The result of ``work`` for parts of the logits and labels that fit the cache, on all cores, in order."""
         for z, y in self:
-            parts = row_slices(len(z), z.shape[1], CHUNK // 4)
+            parts = row_slices(len(z), z.shape[1], CHUNK // 8)
             yield from in_threads(lambda rows, z=z, y=y: work(z[rows], y[rows]), parts)  # type: ignore[misc]
 
     def _parts(self) -> Iterator[Pair]:
