@@ -1,10 +1,12 @@
 """The audit: numbers as the exact functions give them, findings for planted faults, streaming, files and command."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from calibrant import Predictions, audit
+from calibrant import Policy, Predictions, audit, check
 from tests.helpers.audits import drawn
 
 
@@ -80,6 +82,24 @@ def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
     assert {"b", "Held-out predictions"} <= {text.partition(":")[0] for text in both}
     with pytest.raises(ValueError, match="'last'"):
         audit(twice, repeats="last")
+
+
+def test_the_next_lines_run_where_ids_repeat():
+    z, y = drawn(900, 4, 1.0, 5)
+    predictions = Predictions.from_logits(np.r_[z, z[:50]], np.r_[y, y[:50]], ids=np.r_[:900, :50])
+    for options in ({}, {"repeats": "first"}):
+        scope = {"predictions": predictions, "Policy": Policy, "audit": partial(audit, replicates=20)}
+        exec(audit(predictions, replicates=20, **options).document["next"]["command"], scope)
+        assert scope["policy"].evidence["samples"] == 450
+
+
+def test_values_of_another_meaning_are_said_first():
+    z, y = drawn(300, 4, 1.0, 5)
+    shares = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    (warning,) = audit(Predictions.from_logits(shares, y), replicates=20).document["warnings"]
+    assert "softmax" in warning
+    assert check(Predictions.from_logits(shares, y), "ece <= 0.5").notes == (warning,)
+    assert check(Predictions.from_logits(z, y), "ece <= 0.5").notes == ()
 
 
 def test_images_not_pixels_are_drawn():

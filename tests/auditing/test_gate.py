@@ -119,7 +119,12 @@ def test_the_data_that_a_policy_was_fitted_on_are_said():
     (note,) = check(val, "policy.risk <= 25%", policy=policy).notes
     assert "fitted on these predictions" in note
     assert check(val, "policy.risk <= 25%", policy=policy).document["notes"] == [note]
-    assert check(drawn(3000, seed=2, classes=3), "policy.risk <= 25%", policy=policy).notes == ()
+    order = np.random.default_rng(0).permutation(3000)  # the same rows, however they are stored
+    again = Predictions.from_logits(val.logits[order].astype(np.float32), val.labels[order].astype(np.int16))
+    assert check(again, "policy.risk <= 25%", policy=policy).notes == (note,)
+    others = Predictions.from_logits(val.logits, np.roll(val.labels, 1))
+    for other in (drawn(3000, seed=2, classes=3), val.samples(slice(0, 2999)), others):
+        assert check(other, "policy.risk <= 25%", policy=policy).notes == ()
     assert check(val, "ece <= 5%").notes == ()
 
 

@@ -31,6 +31,16 @@ def test_the_next_command_runs(here, capsys, suffix):
     assert "fitted on these" not in out
 
 
+def test_the_next_command_runs_where_ids_repeat(here, capsys):
+    rng = np.random.default_rng(0)
+    z = 3 * rng.standard_normal((600, 4))
+    np.savez("twice.npz", logits=z, labels=(z + rng.gumbel(size=z.shape)).argmax(1), ids=np.arange(600) % 400)
+    _, out, _ = run(capsys, "holdout", "twice.npz", "-o", "fit.npz", "judge.npz", "--json")
+    for command in json.loads(out)["next"]["command"].split(" && "):
+        code, _, err = run(capsys, *shlex.split(command)[1:])
+        assert code == 0, err
+
+
 def test_options_for_reading_and_columns_to_keep(here, capsys):
     rng = np.random.default_rng(0)
     lines = ["truth,p_yes,patient,site"]

@@ -41,6 +41,16 @@ def test_a_broken_promise_is_the_headline(policy, batches):
     assert f"{100 * errors / answers:.2f}% of the answers of friday" in alarm["text"]
 
 
+def test_a_class_without_a_cell_of_its_own_is_named(policy):
+    """The least frequent class of the fit is counted as all others; of four classes there is one."""
+    (rest,) = set(range(4)) - set(policy.evidence["reference"]["predicted"]["classes"])
+    batch = draw(2000, 80)
+    moved = batch.samples(np.flatnonzero((batch.logits.argmax(1) == rest) | (np.arange(2000) % 4 == 0)))
+    alarms = Monitor(policy).update(moved).document["alarms"]
+    (text,) = (alarm["text"] for alarm in alarms if alarm["name"] == "predicted")
+    assert text.startswith(f"The class {'abcd'[rest]} is predicted more often")
+
+
 def test_label_shift_is_offered_where_it_helps(policy, batches):
     batch = draw(3000, 70)
     rows = np.flatnonzero((batch.labels != 0) | (np.arange(3000) % 4 == 0))  # three quarters of class a left out

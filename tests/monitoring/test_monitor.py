@@ -225,6 +225,36 @@ def test_an_acknowledged_alarm_starts_its_test_anew(policy, named, tmp_path):
     assert monitor.watch.alarms[0].since == "bad again"
 
 
+def test_late_labels_of_a_time_that_was_acknowledged_raise_no_alarm(policy, named):
+    bad = draw(1600, 30, noise=0.3)
+    late = dict(zip(bad.ids.tolist(), bad.labels.tolist(), strict=True))
+    half = np.where(np.arange(1600) < 800, bad.labels, -100)
+    monitor = Monitor(policy).update(relabelled(bad, half), "bad")
+    monitor.acknowledge("the camera was cleaned")
+    assert monitor.add_labels(late) == 1600
+    assert not monitor.alarm
+    assert monitor.watch.overall.answers == 0
+    assert monitor.document["batches"][0]["answers_labelled"] == monitor.state.batches[0].accepted
+    assert monitor.update(draw(800, 31, noise=0.3), "bad again").alarm
+
+
+def test_an_alarm_outlives_a_merge_with_a_watch_whose_alarm_was_acknowledged(policy):
+    own = Monitor(policy).update(draw(800, 30, noise=0.3), "here")
+    other = Monitor(policy).update(draw(800, 31, noise=0.3), "there")
+    other.acknowledge("repaired there")
+    assert own.merge(other).alarm
+    assert own.document["acknowledged"][0]["text"] == "repaired there"
+    own.acknowledge("repaired here")
+    assert not own.alarm
+
+
+def test_a_merge_says_which_batches_without_ids_are_in_both(policy):
+    own, other = (Monitor(policy).update(draw(5, 1, ids=False), "call 1") for _ in range(2))
+    own.merge(other)
+    assert len(own.state.batches) == 1
+    assert "call 1" in own.remarks[0]
+
+
 def test_evidence_is_carried_on_and_is_that_of_all_batches_at_once(policy, named, tmp_path):
     path = tmp_path / "watch.json"
     alone = watched(policy, named, by_group="site")

@@ -225,6 +225,40 @@ CATALOGUE = {
     ),
     "grades that are no classes": ({"correct": Y} | spread(Q**0.5, "grade_{}"), []),
     "ratings that are no logits": ({"y": TOP % 2} | spread((9 * Q[:, :2]).round(1), "rating_{}", (1, 2)), []),
+    "features that know the classes": ({"y": K} | spread(LOGITS, "pc_{}"), []),
+    "numbered classes": ({"y": K} | spread(Q, "prob_{}"), [of({"labels": "y"}, MULTI)]),
+    "named logits, numbered labels": ({"y": K} | spread(LOGITS, "z_{}", NAMES), labelled("y", "logits", "z_*", MULTI)),
+    "logits of two models": (
+        {"y": Y, "logit_a": Z1, "logit_b": 2 * Z1},
+        [
+            of({"labels": "y", "logits": "logit_a"}, MARGIN),
+            of({"labels": "y", "logits": "logit_b"}, (1 / (1 + np.exp(-np.abs(2 * Z1))), (Z1 > 0) == Y)),
+        ],
+    ),
+    "logits of two classes, counted from 1": ({"y": Y, "z1": -Z1 / 2, "z2": Z1 / 2}, []),
+    "the probability of what was predicted": (
+        {"gold": Y, "label": np.array(["LABEL_0", "LABEL_1"])[SAID], "score": BINARY[0]},
+        [],
+    ),
+    "what says that an answer is wrong": ({"score": LOW, "is_wrong": 1 - HIT}, []),
+    "a longitude": ({"y": Y, "longitude": -120 - NOISE}, []),
+    "a probability of answers": ({"prob": LOW, "correct": HIT}, [of({"confidence": "prob"}, HITS)]),
+    "a probability and a grade": (
+        {"p": LOW, "grade": np.where(HIT == 1, "CORRECT", "INCORRECT")},
+        [of({"correct": "grade", "confidence": "p"}, HITS)],
+    ),
+    "a probability and a letter": (
+        {"proba": LOW, "is_right": np.where(HIT == 1, "T", "F")},
+        [of({"correct": "is_right", "confidence": "proba"}, HITS)],
+    ),
+    "a probability beside the predicted class and a verdict": (
+        {"p": BINARY[0], "label": SAID, "correct": BINARY[1]},
+        [of({"confidence": "p"}, BINARY)],
+    ),
+    "a probability beside the truth and a verdict": (
+        {"p": P1, "label": Y, "correct": BINARY[1]},
+        [of({"probabilities": "p"}, BINARY)],
+    ),
     "embeddings": ({"y": K, "embedding": RNG.standard_normal((N, 7))}, []),
 }
 
@@ -272,7 +306,9 @@ def test_a_hint_is_given_where_the_values_fit_and_can_be_followed(case, kind, tm
     file = write(columns, kind, tmp_path)
     if file is None:
         pytest.skip("the format has no lists")
-    if kind == "npz" and ("logits_0" in columns or any("*" in str(o) or "(" in str(o) for o, _ in proposals)):
+    if kind == "npz" and (
+        {"logits_0", "prob_0"} & set(columns) or any("*" in str(o) or "(" in str(o) for o, _ in proposals)
+    ):
         proposals = []  # there the classes are one array
     with pytest.raises(ValueError, match=r"x\.|frame") as error:
         read(file)

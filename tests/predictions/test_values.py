@@ -123,8 +123,8 @@ REFUSED = {
     "nan confidence": (lambda: confidence([0.5, np.nan], [1, 1]), "got nan in row 1 .counted from 0.$"),
     "correct 2": (lambda: confidence([0.5, 0.5], [1, 2]), "must be .*, got 2 in row 1 .counted from 0.$"),
     "correct text": (
-        lambda: confidence([0.5, 0.5], ["1", "right"]),
-        "correct must be true or false.* got .right. in row 1",
+        lambda: confidence([0.5, 0.5], ["1", "perhaps"]),
+        "correct must be true or false.* got .perhaps. in row 1",
     ),
     "confidence shape": (lambda: confidence(P, Y > 0), r"confidence must be floating point \[N\]"),
     "masked": (lambda: logits(np.ma.masked_greater(Z, 4), Y), "masked array with masked values$"),

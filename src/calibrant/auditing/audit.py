@@ -196,6 +196,8 @@ def audit(
         ]
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
+    if outcome is not None and collected[main].repeats.repeats:
+        outcome.recognise_first_rows(main_predictions)
     described = [
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
@@ -213,9 +215,10 @@ def audit(
     level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
     facts = {name: getattr(models[best], name) for name in ("holds", "kind", "split")}
     has_val = val is not None and best == main
-    if commands is not None and collected[best].repeats.repeats:
-        commands = replace(commands, repeats=("--repeats", "first"))  # without which a fit is refused
-    step = next_step(commands or PythonWords(), best, level=level_of_best, policy=promise, has_val=has_val, **facts)
+    words = commands or PythonWords()
+    if repeats or any(part.repeats.repeats for part in (collected[best], held_out) if part is not None):
+        words = replace(words, repeats=("--repeats", "first"))  # without which a fit is refused
+    step = next_step(words, best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",
         "version": 1,
@@ -236,7 +239,7 @@ def audit(
 
 
 def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list[str]:
-    """What makes the numbers doubtful, to be said first: ids that repeat."""
+    """What makes the numbers doubtful, to be said first: values of another meaning, and ids that repeat."""
     titles = (
         {"": next(iter(collected.values()))} if len(collected) == 1 else {f"{k}: ": c for k, c in collected.items()}
     )
@@ -244,6 +247,7 @@ def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list
         titles["Held-out predictions: "] = val
     sentences = []
     for title, part in titles.items():
+        sentences += [title + warning for warning in part.warnings]
         if number := part.repeats.repeats:
             words = repeat_words(number, part.rows, part.kind, is_exact=part.repeats.is_exact)
             reason = f"Intervals and tests take all {UNITS[part.kind][0]} to be independent, which these are not"

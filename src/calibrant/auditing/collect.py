@@ -88,6 +88,7 @@ class Collected:
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
+    warnings: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
     class_levels: Levels | None = None
@@ -227,7 +228,7 @@ def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def add_batch(collected: Collected, batch: Predictions) -> None:
     """Count a batch."""
     if collected.rows == 0:
-        collected.remarks += batch.remarks
+        collected.warnings += batch.remarks
     for top, values in _judged_blocks(batch, collected):
         _observe(collected, batch, top, values)
     _add_to_checksums(collected, batch)

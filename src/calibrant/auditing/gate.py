@@ -205,7 +205,7 @@ class Check:
 
     Attributes:
         requirements: a judgement for every requirement, and for every group of it.
-        notes: what limits all of them: that the policy was fitted on these predictions.
+        notes: what limits all of them: values that seem to mean something else, a policy fitted on these predictions.
     """
 
     requirements: tuple[Judgement, ...]
@@ -297,7 +297,7 @@ def check(
             interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement)
             judgements.append(_judge(requirement, part.name, interval, part.size(requirement.metric)))
     notes = (FITTED_ON_THESE,) if outcome is not None and outcome.fitted_on_these else ()
-    return Check(tuple(judgements), notes)
+    return Check(tuple(judgements), (*collected.warnings, *notes))
 
 
 def _check_arguments(

@@ -186,7 +186,9 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
     has_no_estimate = policy.part_column or policy.abstains
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
-    if outcome.fitted_on_these and not policy.abstains:
+    if outcome.fitted_on_these and policy.abstains:
+        title = f"{title} (it was fitted on these very predictions)"
+    elif outcome.fitted_on_these:
         level, title = (
             "info",
             "The policy was fitted on these very predictions, which cannot show how it does on new ones",
@@ -360,6 +362,7 @@ class PythonWords:
 
     files: Mapping[str, str] = field(default_factory=dict)
     val: str = "val"
+    repeats: Sequence[str] = ()  # the options about rows that repeat an id
 
     validation, test = "val", "test"
 
@@ -367,12 +370,12 @@ class PythonWords:
         """The line that fits a policy."""
         arguments: dict[str, list[str]] = {} if options else {"target_risk": ["0.05"]}
         name = ""
-        for word in options:
+        for word in (*options, *self.repeats):
             if word.startswith("--"):
                 name = word.removeprefix("--").replace("-", "_")
                 arguments.setdefault(name, [])
             else:
-                is_text = name in ("promise", "group")
+                is_text = name in ("promise", "group", "repeats")
                 arguments[name].append(repr(word) if is_text else word.lower())
         values = {
             name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
@@ -382,7 +385,7 @@ class PythonWords:
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
-        return f"audit({file}, policy=policy)"
+        return f"audit({file}, policy=policy{', repeats=' + repr(self.repeats[1]) if self.repeats else ''})"
 
     def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
@@ -394,7 +397,8 @@ class PythonWords:
 
     def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        return f"fit, judge = {file}.holdout()\n{self.fit_and_judge('fit', 'judge', *options)}"
+        source = f"{file}.without_repeats()" if self.repeats else file
+        return f"fit, judge = {source}.holdout()\n{PythonWords().fit_and_judge('fit', 'judge', *options)}"
 
 
 def next_step(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import parse_json, read_regular
-from calibrant._numbers import allowed, count, difference, number, percent, round_percent
+from calibrant._numbers import allowed, count, difference, number, percent, round_percent, span_words
 from calibrant._validation import listing
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
@@ -161,15 +161,19 @@ def print_policy(policy: Policy) -> None:
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
-    verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
-    choice_words = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
-    for_threshold = "all" if evidence["for_threshold"] == evidence["samples"] else count(evidence["for_threshold"])
-    say(f"Of {count(evidence['samples'])} {unit} {choice_words}, {for_threshold} set the threshold.")
+    samples, for_choice, for_threshold = (evidence[name] for name in ("samples", "for_choice", "for_threshold"))
+    nouns = [name for name in ("calibrator", "score") if len(evidence[f"{name}s"]) > 1] or ["plan of the tests"]
+    rest = "all of them" if for_threshold == samples else f"the other {count(for_threshold)}"
+    if for_choice:
+        chosen = f"The {' and the '.join(nouns)} come{'s' if len(nouns) == 1 else ''} from {count(for_choice)}"
+        say(f"{chosen} of the {count(samples)} {unit}, the threshold from {rest}.")
+    else:
+        say(f"The threshold comes from all {count(samples)} {unit}; nothing was chosen.")
     if policy.part_column is not None:
         level = next(iter(policy.parts.values())).confidence
-        head = ["", "samples", "answers", "wrong", "" if level is None else f"with {round_percent(level)} confidence"]
-        if policy.classes is not None:
-            head[-1] = "at once"
+        head = ["", "samples", "answers", "", "wrong", "at once"]
+        if policy.classes is None:
+            head[-1] = "" if level is None else f"with {round_percent(level)} confidence"
         rows = [_threshold_row(name, threshold, policy.promise) for name, threshold in policy.parts.items()]
         print_table(f"\nBy {policy.part_column}", head, rows)
     print_sets(policy)
@@ -192,6 +196,8 @@ def print_sets(policy: Policy) -> None:
         say("On the samples of the quantile:")
         for sentence in policy.sets.counts.sentences(policy.class_names):
             say(sentence)
+        if warning := policy.sets.counts.compare_with_constant(policy.sets, policy.class_names):
+            say(warning)
         print_class_coverage(policy.sets.counts, policy.class_names)
 
 
@@ -201,10 +207,12 @@ def _threshold_row(name: str, threshold: Threshold, promise: Promise) -> list[st
         needs = [] if threshold.needed is None else [f"{count(threshold.needed)} samples"]
         terms = promise.terms()
         needs += [terms.goal(offer.risk) for offer in threshold.menu[:1]]
-        return [name, samples, "never answers", "", f"needs {' or '.join(needs)}" if needs else ""]
+        return [name, samples, "never answers", "", "", f"needs {' or '.join(needs)}" if needs else ""]
     risk = threshold.risk
     limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {allowed(risk.high)}"
-    return [name, samples, percent(threshold.coverage.value), percent(risk.value), limit]
+    coverage = threshold.coverage
+    limits = span_words(coverage.low, coverage.high, "share", coverage.value)
+    return [name, samples, percent(coverage.value), f"({limits})", percent(risk.value), limit]
 
 
 def _row(candidate: dict[str, Any]) -> list[str]:

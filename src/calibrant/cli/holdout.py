@@ -83,7 +83,8 @@ def holdout_command(
         part.save(path)
     # What files of CSV cannot hold is said again; the others hold it, and agree.
     reading = reading_words(None, None, positive, False, ignore_index)
-    step = CommandWords({}, reading=reading).fit_and_judge(str(fit), str(judge))
+    options = ("--repeats", "first") if any(part.repeats for part in parts) else ()  # without which a fit is refused
+    step = CommandWords({}, reading=reading, repeats=options).fit_and_judge(str(fit), str(judge))
     if as_json:
         written = [{"path": str(path), "samples": len(part)} for path, part in zip(output, parts, strict=True)]
         facts = {"fit": written[0], "judge": written[1], "share": share, "by": by, "seed": seed}

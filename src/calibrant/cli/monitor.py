@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant._numbers import count, percent
+from calibrant._numbers import count, percent, span_words
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
@@ -238,8 +238,8 @@ def _print(document: dict[str, Any]) -> None:
     print_table("\nBatches" + (", the last 20" if len(document["batches"]) > 20 else ""), head, rows)
     if document["groups"]:
         parts = [
-            [part["group"], count(part["answers"]), percent(part["value"]), f"{percent(part['low'])} to "
-             f"{percent(part['high'])}", _since(part["test"])]
+            [part["group"], count(part["answers"]), percent(part["value"]),
+             span_words(part["low"], part["high"], "share", part["value"]), _since(part["test"])]
             for part in document["groups"]
         ]  # fmt: skip
         print_table(f"\nBy {document['by_group']}", ["", "labelled answers", "wrong", "at all times", "alarm"], parts)

@@ -17,7 +17,7 @@ from calibrant.selective import Policy
 
 #: A change of priors below this is not worth a correction.
 SMALLEST_SHIFT = 0.02
-LEAST_EXPLAINED = 0.05  # p-value from which on label shift explains a batch
+LEAST_EXPLAINED = 0.1  # p-value from which on label shift explains a batch
 FEWEST_JUDGED = 1000  # samples of a batch; fewer do not tell label shift from noise at the sensor
 #: Classes that are listed, those that change most.
 MOST_CLASSES = 12
@@ -210,13 +210,15 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
     if test.name == "predicted":
         cell = int(np.argmax(np.abs(now - then)))
-        what = "One of the rarer classes"
-        if cell < len(reference["classes"]):
-            k = reference["classes"][cell]
-            what = f"The class {policy.class_names[k] if policy.class_names else k}"
+        # The last cell is of all other classes together.
+        cells = [[k] for k in reference["classes"]]
+        cells.append(sorted({*range(policy.num_classes)} - {*reference["classes"]}))
+        k, number = cells[cell][0], len(cells[cell])
+        name = policy.class_names[k] if policy.class_names else k
+        what = f"The class {name} is" if number == 1 else f"The {count(number)} rarest classes together are"
         verb = "less often" if now[cell] < then[cell] else "more often"
         return (
-            f"{what} is predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {batch.name}, for "
+            f"{what} predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {batch.name}, for "
             f"{percent(then[cell])} then."
         )
     below_now, below_then = np.cumsum(now)[:-1], np.cumsum(then)[:-1]
@@ -247,7 +249,7 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch, matches: dict[st
             f"{count(matches['matched'])} of {count(matches['labels'])} labels that came later are of samples of this "
             f"watch; {count(unmatched) if unmatched else 'none'} match{'es' * (unmatched < 2)} no id."
         )
-    for item in state.acknowledgements[-1:]:
+    for item in [item for item in state.acknowledgements if item.tests][-1:]:
         lines.append(f"Alarms were acknowledged on {item.date} ({item.text}); their tests have started anew since.")
     rate = watch.overall
     if rate.answers:

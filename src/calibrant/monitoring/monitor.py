@@ -279,7 +279,7 @@ class Monitor:
         Batches that both have count once. The rows of the two must be different samples, as their evidence is
         multiplied; watches of the same samples are kept apart, each with its part of alpha. A batch of the other is
         left out, and `remarks` says so, if some of its ids are in this watch and some are not: its counts cannot be
-        taken apart.
+        taken apart. An acknowledgement of the other says nothing about alarms that are on here: they stay on.
         """
         source = "the other watch" if isinstance(other, Monitor) else str(other)
         state = other.state.model_copy(deep=True) if isinstance(other, Monitor) else read_state(other)
@@ -289,11 +289,17 @@ class Monitor:
         own = {batch.fingerprint: batch for batch in self.state.batches}
         seen = self.state.seen_hashes()
         before, labels_before = len(self.state.batches), len(self.state.labels)
+        alarms = {(test.name, test.group) for test in self.watch.alarms}
         kept = []  # of each batch of the other, whether it is new here
         for batch in state.batches:
             overlap = 0 if batch.ids is None else int(is_in(batch.ids.hash_array(), seen).sum())
             kept.append(batch.fingerprint not in own and not overlap)
-            if batch.fingerprint not in own and overlap:
+            if batch.fingerprint in own and batch.ids is None:
+                self.remarks.append(
+                    f"{batch.name}: in both watches under this name and with the same values, so it counts once (other "
+                    "samples need ids or another name)"
+                )
+            elif batch.fingerprint not in own and overlap:
                 self.remarks.append(
                     f"{batch.name}: left out of the merge, as {overlap:,} of its {batch.samples:,} samples are in this "
                     "watch already"
@@ -312,6 +318,7 @@ class Monitor:
             batches, labels = sum(kept[: item.batches]), sum(arrivals[: item.labels])
             if batches or labels:  # else it came with an earlier merge, or is about what both have
                 item.batches, item.labels = before + batches, labels_before + labels
+                item.tests = [test for test in item.tests if (test.name, test.group) not in alarms]
                 self.state.acknowledgements.append(item)
         for batch in state.batches:
             if batch.fingerprint in own and batch.fingerprint not in new:

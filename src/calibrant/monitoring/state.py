@@ -284,12 +284,14 @@ Numbers = Annotated[list[float], *_numbers("f8")]
 class RunningTest(_StateEntries):
     """How far a test has come.
 
-    ``looks``, ``log_sums`` (of each of its processes) and ``pool`` are those of `EvidenceProcess` and `rank_cells`
-    since the last of ``restarts``; ``since`` is the look whose evidence raised the alarm. Of every look ever taken
+    ``first_batch`` is the position of the first batch that came since the last of ``restarts``, and ``looks``,
+    ``log_sums`` (of each of its processes) and ``pool`` are those of `EvidenceProcess` and `rank_cells`
+    since then; ``since`` is the look whose evidence raised the alarm. Of every look ever taken
     there is ``at``, the batch (or arrival of labels) that it was, and log10 of the ``evidence`` after it.
     """
 
     restarts: Count = 0
+    first_batch: Count = 0
     looks: Count = 0
     log_sums: list[list[float]] = []
     pool: list[Count] = []
@@ -303,8 +305,9 @@ class RunningTest(_StateEntries):
             raise ValueError("there must be an entry for every look")
         return self
 
-    def restart(self) -> None:
-        """Begin anew."""
+    def restart(self, first_batch: int) -> None:
+        """Begin anew, with the batches from this position on."""
+        self.first_batch = first_batch
         self.restarts, self.looks, self.log_sums, self.pool, self.since = self.restarts + 1, 0, [], [], None
 
 
@@ -324,9 +327,9 @@ class RunningRate(RunningTest):
             raise ValueError("there must be limits for every arrival")
         return self
 
-    def restart(self) -> None:
-        """Begin anew."""
-        super().restart()
+    def restart(self, first_batch: int) -> None:
+        """Begin anew, with the batches from this position on."""
+        super().restart(first_batch)
         self.errors, self.answers, self.cost = 0, 0, 0.0
 
 
@@ -507,6 +510,10 @@ def write_state(state: WatchState, path: str | Path) -> None:
     """Write a state, aside and then renamed."""
     text = _text(state.model_dump(mode="json", exclude_none=True))
     text = f'{text[:-1]},"checksum":"{_checksum(text)}"}}\n'
+    if len(text) > LARGEST:
+        raise ValueError(
+            f"{path}: a state may take {LARGEST:,} bytes, this would take {len(text):,}: begin another one"
+        )
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
 

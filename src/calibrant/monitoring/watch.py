@@ -14,9 +14,11 @@ part of it, and after the (k-1)-th acknowledgement its level is :math:`\alpha_k 
 start on. A false alarm after the k-th start is one before anything that the test is about is wrong for the samples that
 came since. When a test is started anew depends on earlier samples alone, and the samples of now are independent of
 these, so that E has a mean of at most 1 from there on too, and Ville's inequality bounds the chance by
-:math:`\alpha_k`. (For ranks: samples that are distributed as at the fit, and independent of all before them, are
-exchangeable with those of the fit, however the start was chosen.) The sum over all starts is
-:math:`\sum_k \alpha_k = \alpha`, so the chance of any false alarm ever stays at most alpha, whatever is acknowledged.
+:math:`\alpha_k`. Labels that come later, of batches from before the start, are therefore no part of the test. (For
+ranks: given the samples of the fit, those of now are as likely to raise an alarm whenever the test starts, so that the
+chance of a start and then an alarm is at most that of an alarm after a start at a fixed time.) The sum over all
+starts is :math:`\sum_k \alpha_k = \alpha`, so the chance of any false alarm ever stays at most alpha, whatever is
+acknowledged.
 
 **What a look costs.** Evidence is carried on from look to look (`Running`): a look takes in the batches and labels that
 are new, and what it costs does not depend on how many came before, but for reading and writing their counts.
@@ -183,6 +185,7 @@ def advance(policy: Policy, state: WatchState) -> None:
     changes = rules.changes
     for name in changes:
         running.changes.setdefault(name, RunningTest())
+    positions = {batch.fingerprint: k for k, batch in enumerate(state.batches)}
     pending = [*state.acknowledgements[running.acknowledgements :], None]
     for acknowledgement in pending:
         until_batch = len(state.batches) if acknowledgement is None else acknowledgement.batches
@@ -192,26 +195,30 @@ def advance(policy: Policy, state: WatchState) -> None:
                 _look_at_batch(rules, running, number, state.batches[number], changes)
         for number in range(running.labels, until_labels):
             arrival = state.labels[number]
-            _look_at_labels(rules, running, None, number, arrival, arrival.cost)
+            position = positions[arrival.batch]
+            _look_at_labels(rules, running, None, number, position, arrival, arrival.cost)
             for group, labels in arrival.groups.items():
-                _look_at_labels(rules, running, group, number, labels)
+                _look_at_labels(rules, running, group, number, position, labels)
         running.batches, running.labels = max(running.batches, until_batch), max(running.labels, until_labels)
         if acknowledgement is not None:
             for test in acknowledgement.tests:
                 rate = running.groups.get(test.group) if test.group else running.overall
                 begun = rate if test.name == "promise" else running.changes.get(test.name)
                 if begun is not None:
-                    begun.restart()
+                    begun.restart(acknowledgement.batches)
             running.acknowledgements += 1
 
 
 def _look_at_labels(
-    rules: WatchRules, running: Running, group: str | None, number: int, labels: KnownLabels, cost: float = 0.0
-) -> None:
-    """Take labels that became known into the rate of a group, or of all answers."""
+    rules: WatchRules, running: Running, group: str | None, number: int, position: int, labels: KnownLabels,
+    cost: float = 0.0,
+) -> None:  # fmt: skip
+    """Take labels that became known, of the batch at a position, into the rate of a group, or of all answers."""
     if not labels.answers:
         return
     rate = running.overall if group is None else running.groups.setdefault(group, RunningRate())
+    if position < rate.first_batch:
+        return
     rate.cost, rate.errors, rate.answers = rate.cost + cost, rate.errors + labels.errors, rate.answers + labels.answers
     limits = confidence_sequence(rate.errors, rate.answers, rules.alpha)
     rate.at.append(number)

@@ -85,7 +85,15 @@ class ColumnErrors:
                 columns = self.peek([name for name in self.names if name not in options.groups])
         known = {**options.columns, **known}
         known = {role: source for role, source in known.items() if role in (*DATA, *SINGLE, PREDICTED)}
-        readings = propose(columns, known=known, table=self.table, unlabelled=options.unlabelled) if columns else []
+        # A column that is called like a probability of the positive class may be a confidence.
+        sure = {
+            role: source
+            for role, source in known.items()
+            if role in options.columns or not one_column_kind(str(source))
+        }
+        readings: list[Reading] = []
+        for meaning in (known, sure) if columns else ():
+            readings = readings or propose(columns, known=meaning, table=self.table, unlabelled=options.unlabelled)
         start = f"{self.path}: {reason}; it holds"
         free = [name for name in self.names if name not in {str(source) for source in known.values()}]
         if readings:

@@ -325,7 +325,7 @@ class _Matcher(ColumnErrors):
             forms += [(name, column) for column in self.names if column.lower() == name]
             if self.table and name != "confidence":
                 forms += [(name, f"{name}{mark}*") for mark in "_." if per_class(self.names, name, mark)]
-        if not forms and requested is None:
+        if not forms and requested is None and self.table:
             forms = [("probabilities", f"{word}_*") for word in NUMBERED if len(per_class(self.names, word, "_")) > 1]
         if not forms and requested is None and (column := self._one_column()):
             return one_column_kind(column), column, Naming()
@@ -344,7 +344,7 @@ class _Matcher(ColumnErrors):
         columns = [name for name in self.names if one_column_kind(name)]
         if len(columns) != 1:
             return None
-        if customary(PREDICTED, self.names) or PREDICTED in self.options.columns:
+        if any(customary(role, self.names) or role in self.options.columns for role in (PREDICTED, "correct")):
             raise self.one_of_two(columns[0])  # of what was predicted, or of the positive class
         return columns[0]
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from calibrant._arrays import Array
 from calibrant._validation import FARTHEST_SUM, printable, shorten
 from calibrant.predictions.samples import FEW, METADATA_NAME, SCORE_NAME, SampledColumn
 from calibrant.predictions.schema import CUSTOMARY_PAIRS, DATA, SINGLE, customary
-from calibrant.predictions.values import verdict_of
 
 Columns: TypeAlias = dict[str, str | Sequence[str]]
 
@@ -33,7 +32,8 @@ _VERDICT = re.compile(
     r"(is_?|was_?)?(correct|right|hit|match|matched|ok|accurate|passed|verdict)(ness)?|acc|accuracy|em|exact_match",
     re.I,
 )
-_LOGIT = re.compile(r"logit|margin|decision|raw|log_?(prob|lik|softmax)|^z(_|$|[0-9])", re.I)
+_LOGIT = re.compile(r"logit|margin|decision|raw|log_?(prob|lik|softmax|odds)|^z(_|$|[0-9])", re.I)
+_LOGIT_OR_SCORE = re.compile(f"{_LOGIT.pattern}|{SCORE_NAME.pattern}", re.I)
 _PARTS = (r"[^_.( ]+\)?$", r"^[^_. ]+", r"[0-9]+$")  # of names of columns that may be a class
 
 
@@ -163,7 +163,8 @@ def _class_groups(
         for source, names in candidates:
             values = np.stack([looks[name].values for name in names], axis=1)
             holds = _hold(values)
-            is_named = not isinstance(source, tuple) or names == named
+            # A common word of embeddings and features does not make them logits.
+            is_named = names == named if isinstance(source, tuple) else any(map(_LOGIT_OR_SCORE.search, names))
             if holds == "probabilities" or (holds and is_named):
                 groups.append((holds, source))
     return sorted(groups, key=lambda group: group[0] != "probabilities")
@@ -199,7 +200,10 @@ def _read_scores(
             found.append((1, Reading({"confidence": score.name}, reason="if it is of the predicted class")))
         readings += [(rank + 2 * bool(SCORE_NAME.search(score.name)), reading) for rank, reading in found]
     best = max((rank for rank, _ in readings), default=0)
-    return [reading for rank, reading in readings if rank == best]
+    readings = [(rank, reading) for rank, reading in readings if rank == best]
+    # Logits of which some are higher for one class and some for the other are one column per class.
+    positives = {reading.positive for _, reading in readings if "logits" in reading.columns}
+    return [reading for _, reading in readings if "logits" not in reading.columns or len(positives) == 1]
 
 
 def _outcomes(score: SampledColumn, others: Sequence[SampledColumn], known: Columns) -> list[tuple[int, Reading]]:
@@ -207,32 +211,34 @@ def _outcomes(score: SampledColumn, others: Sequence[SampledColumn], known: Colu
     start: Columns = {} if "confidence" in known else {"confidence": score.name}
     of_class = bool({"probabilities", "logits"} & known.keys())
     readings = [] if of_class else _compared(score, others, known, start)
-    if readings:
-        return [(3, reading) for reading in readings]
+    if readings or readings is None:
+        return [(3, reading) for reading in readings or ()]
     ranked: list[tuple[int, Reading]] = []
     for look in others:
         role = next((role for role, column in known.items() if column == look.name), "")
         others_fixed = {"labels", "correct"} & known.keys()
         if (others_fixed and role not in others_fixed) or (not role and METADATA_NAME.fullmatch(look.name)):
             continue
-        if of_class and _VERDICT.fullmatch(look.name) and role != "labels":
+        is_named_verdict = bool(_VERDICT.fullmatch(look.name)) or look.is_grade
+        if of_class and is_named_verdict and role != "labels":
             continue
         is_verdict = look.is_verdict and role != "labels" and not look.is_predicted and not of_class
-        is_right = not of_class and (bool(_VERDICT.fullmatch(look.name)) or role == "correct")
+        is_right = not of_class and (is_named_verdict or role == "correct")
         stems = [look.name, *(str(level) for level in look.levels if look.is_text and look.is_pair)]
         names_score = any(_is_stem(stem, score.name) for stem in stems)
         if is_right and look.is_verdict and score.is_share:
-            reading = _as_confidence(score, look, start, known)
+            is_implied = any(_follows(look, score, other) for other in others if other.is_pair and other is not look)
+            reading = None if is_implied else _as_confidence(score, look, start, known)
             ranked += [(4, reading)] if reading else []
         elif look.is_pair and not is_right and "confidence" not in known and not look.is_predicted:
             reading = _as_positive(score, look, known)
             named = look.is_truth or role == "labels" or names_score
-            if reading is None or not (named or is_verdict or _separation(score, look, look.levels[1])[1] ** 2 > 25):
+            z = _rank_auc(score.values, look.values == look.levels[1], score.present & look.present)[1]
+            if reading is None or not (named or is_verdict or abs(z) > 5):
                 continue
             rank = 3 if named else 2
             ranked.append((rank, reading))
-            is_high = score.is_share and score.levels[0] >= 0.5
-            if is_verdict and score.is_share and (not (named and not is_high) or _CONFIDENCE.search(score.name)):
+            if is_verdict and score.is_share and (score.is_high or not named or _CONFIDENCE.search(score.name)):
                 both = _tell_apart(reading, _as_confidence(score, look, start, known), score, look)
                 ranked = [*ranked[:-1], *((rank, option) for option in both)]
         elif "confidence" in known and look.is_verdict and not look.is_predicted and role != "labels":
@@ -248,8 +254,10 @@ def _is_outcome(look: SampledColumn, score: SampledColumn, known: Columns) -> bo
     return bool(is_named) or _is_stem(look.name, score.name)
 
 
-def _compared(score: SampledColumn, others: Sequence[SampledColumn], known: Columns, start: Columns) -> list[Reading]:
-    """Readings with a predicted and a true class, whose agreement says whether a prediction is correct."""
+def _compared(
+    score: SampledColumn, others: Sequence[SampledColumn], known: Columns, start: Columns
+) -> list[Reading] | None:
+    """Readings with a predicted and a true class, whose agreement says what is correct; None if they never agree."""
     truths = [look for look in others if look.is_class and (look.is_truth or known.get("labels") == look.name)]
     predicted = [
         look for look in others if look.is_class and (look.is_predicted or known.get("predicted") == look.name)
@@ -262,7 +270,7 @@ def _compared(score: SampledColumn, others: Sequence[SampledColumn], known: Colu
         return []
     (truth,), (said,) = truths, predicted
     if not {truth.name_level(level) for level in truth.levels} & {said.name_level(level) for level in said.levels}:
-        return []
+        return None
     roles = {"labels": truth.name, "predicted": said.name} | start
     roles = {role: column for role, column in roles.items() if role not in known}
     right = np.array(
@@ -272,15 +280,14 @@ def _compared(score: SampledColumn, others: Sequence[SampledColumn], known: Colu
         ]
     )
     confidence = Reading(roles)
-    is_confidence = _rank_z(score.values, right, score.present) > -3
+    is_confidence = _rank_auc(score.values, right, score.present)[1] > -3
     if not (truth.is_pair and said.is_pair) or "confidence" in known:
         return [confidence] if is_confidence else []
     positive = _as_positive(score, truth, known)
     # Of the positive class, what is predicted follows from the score: one class above a threshold, the other below.
     high, low = (score.values[chosen] for chosen in (said.values == said.levels[1], said.values == said.levels[0]))
     follows = high.min() >= low.max() or low.min() >= high.max()
-    is_high = score.levels[0] >= 0.5
-    if positive is not None and follows and not is_high:
+    if positive is not None and follows and not score.is_high:
         return [positive]
     if positive is None or not follows:
         return [confidence] if is_confidence else []
@@ -290,12 +297,17 @@ def _compared(score: SampledColumn, others: Sequence[SampledColumn], known: Colu
     ]
 
 
+def _follows(verdict: SampledColumn, score: SampledColumn, truth: SampledColumn) -> bool:
+    """Whether a verdict is what a probability of one of two classes gives at one half: then it is no confidence."""
+    said, actual = score.values > 0.5, truth.values == truth.levels[1]
+    return not score.is_high and len({*((said == actual) == verdict.verdicts).tolist()}) == 1
+
+
 def _as_confidence(score: SampledColumn, look: SampledColumn, start: Columns, known: Columns) -> Reading | None:
     """The score as a confidence, and the other column as whether it was right; None if it is lower where it is."""
-    right = np.array([verdict_of(value) is True for value in look.values.tolist()])
     rows = score.present & look.present
-    auc, z = _rank_auc(score.values, right, rows)
-    is_near = auc >= 0.6 and abs(float(score.values[rows].mean()) - float(right[rows].mean())) <= 0.2
+    auc, z = _rank_auc(score.values, look.verdicts, rows)
+    is_near = auc >= 0.6 and abs(float(score.values[rows].mean()) - float(look.verdicts[rows].mean())) <= 0.2
     if z < -3 or not (is_near or SCORE_NAME.search(score.name)):
         return None
     roles = {"correct": look.name} | start
@@ -304,17 +316,17 @@ def _as_confidence(score: SampledColumn, look: SampledColumn, start: Columns, kn
 
 def _as_positive(score: SampledColumn, look: SampledColumn, known: Columns) -> Reading | None:
     """The score as that of one of two classes; None if it has nothing to do with them."""
-    auc, z = _separation(score, look, look.levels[1])
     rows = score.present & look.present
+    auc, z = _rank_auc(score.values, look.values == look.levels[1], rows)
     named = bool(SCORE_NAME.search(score.name)) or _is_stem(look.name, score.name)
     if score.is_share:
         # Without a name that says so, it must rank the classes well and be as large as they are frequent.
         rate = float((look.values[rows] == look.levels[int(auc >= 0.5)]).mean())
         is_fitting = named or (abs(auc - 0.5) >= 0.2 and abs(float(score.values[rows].mean()) - rate) <= 0.15)
-        if score.levels[0] >= 0.5 and not look.is_verdict:  # it would always say the same class
+        if score.is_high and not look.is_verdict:  # it would always say the same class
             return None
     else:
-        is_fitting = score.is_logit and abs(auc - 0.5) >= (0.1 if named or _LOGIT.search(score.name) else 0.3)
+        is_fitting = score.is_logit and abs(auc - 0.5) >= 0.1 and (named or bool(_LOGIT.search(score.name)))
     if not is_fitting or (rows.sum() >= 200 and abs(z) < 2):
         return None
     levels = [look.name_level(level) for level in look.levels]
@@ -335,11 +347,11 @@ def _tell_apart(
 ) -> list[Reading]:
     """Both readings of a share beside a column of 0 and 1, with what each would mean."""
     if confidence is None:
-        return [positive]
+        return [] if score.is_high else [positive]
     name, other = (printable(shorten(part)) for part in (score.name, look.name))
     bound = (
         "all its values are at least 0.5, as those"
-        if score.levels[0] >= 0.5
+        if score.is_high
         else "some of its values are below 0.5, unlike those"
     )
     of_class = f"if {name} is the probability of a class and {other} says whether it was that class"
@@ -356,16 +368,6 @@ def _is_stem(name: str, score: str) -> bool:
     """Whether a score is named after a column: churn and churn_probability, is_fraud and p_fraud."""
     stem = re.escape(re.sub(r"^(is|was|has|will)_", "", name.lower()))
     return len(stem) > 1 and bool(re.search(rf"(^|[^a-z0-9]){stem}($|[^a-z0-9])", score.lower()))
-
-
-def _separation(score: SampledColumn, look: SampledColumn, level: Any) -> tuple[float, float]:
-    """The probability that the score is higher where the other column has a level, and in standard errors off 0.5."""
-    present = score.present & look.present
-    return _rank_auc(score.values, look.values == level, present)
-
-
-def _rank_z(values: Array, chosen: Array, present: Array) -> float:
-    return _rank_auc(values, chosen, present)[1]
 
 
 def _rank_auc(values: Array, chosen: Array, present: Array) -> tuple[float, float]:
@@ -396,7 +398,7 @@ def _accuracy(reading: Reading, known: Columns, columns: Mapping[str, Array], un
     from calibrant.predictions.formats.tables import from_frame
 
     roles = {**known, **reading.columns}
-    used = {name for name in columns if any(_is_source(name, source) for source in roles.values())}
+    used = [name for name in columns if any(_is_source(name, source) for source in roles.values())]  # classes in order
     if not used:
         return None
     present = np.logical_and.reduce([SampledColumn(name, columns[name]).present for name in used])
@@ -413,7 +415,12 @@ def _accuracy(reading: Reading, known: Columns, columns: Mapping[str, Array], un
         return float(store.column("correct").mean())
     if "labels" not in store.names:
         return 0.0
-    return float((store.column(store.schema.holds).argmax(1) == store.column("labels")).mean())
+    scores, labels = store.column(store.schema.holds), store.column("labels")
+    if store.schema.holds == "logits" and any(
+        _rank_auc(column, labels == k, labels >= 0)[1] < -3 for k, column in enumerate(scores.T)
+    ):
+        return None  # such as two models' scores of one class
+    return float((scores.argmax(1) == labels).mean())
 
 
 def _is_source(name: str, source: str | Sequence[str]) -> bool:

@@ -36,10 +36,12 @@ TRUTH_NAMES |= {"obs", "observed", "gold_label", "true_class", "actual_class", "
 PREDICTED_NAME = re.compile(
     r"(y_?)?pred(icted|iction)?s?(_(class|label|answer))?|y_?hat|argmax|answer|guess|output|response|.*\.label", re.I
 )
+_GRADES = ("right", "wrong", "correct", "incorrect")
+_LOGARITHM = re.compile(r"log|(^|_)(ll|lp)($|_)", re.I)
 METADATA_NAME = re.compile(
     r"|unnamed: 0|.*(^|_)ids?|index|idx|row|split|fold|text|sentence|file|filename|path|name|image|date|time|timestamp|"
     r"topic|task|category|domain|subject|source|group|site|sex|gender|cluster|model|language|seed|year|objectness|"
-    r"group\..*",
+    r"(is_?|was_?)?(wrong|incorrect|error|mistaken?|misclassified)|group\..*",
     re.I,
 )
 
@@ -119,6 +121,11 @@ class SampledColumn:
         return self.is_real and self.levels[0] >= 0 and self.levels[-1] <= 1
 
     @property
+    def is_high(self) -> bool:
+        """Whether the values are shares that are never below one half."""
+        return self.is_share and bool(self.levels[0] >= 0.5)
+
+    @property
     def is_log_share(self) -> bool:
         """Whether the values may be logarithms of probabilities."""
         return self.is_real and self.levels[-1] <= 0
@@ -146,6 +153,16 @@ class SampledColumn:
         """Whether the values may say if a prediction was correct."""
         is_plain = self.values.ndim == 1 and 0 < len(self.levels) <= 12
         return is_plain and all(verdict_of(level) is not None for level in self.levels)
+
+    @functools.cached_property
+    def verdicts(self) -> Array:
+        """Which values say that a prediction was correct."""
+        return np.array([verdict_of(value) is True for value in self.values.tolist()])
+
+    @property
+    def is_grade(self) -> bool:
+        """Whether the values are words that say whether an answer was correct, and are no classes."""
+        return self.is_verdict and all(str(level).lower() in _GRADES for level in self.levels)
 
     @property
     def is_truth(self) -> bool:
@@ -195,7 +212,11 @@ def describe(columns: Mapping[str, Array], names: Sequence[str]) -> str:
 def find_mistakes(columns: Mapping[str, Array]) -> str:
     """What to do with columns that are a confidence in another form; empty if there are none."""
     looks = [SampledColumn(name, values) for name, values in columns.items() if not METADATA_NAME.fullmatch(name)]
-    logs = [look.name for look in looks if look.is_log_share]
+    logs = [
+        look.name
+        for look in looks
+        if look.is_log_share and (_LOGARITHM.search(look.name) or SCORE_NAME.search(look.name))
+    ]
     numbers = [look for look in looks if not look.is_text and look.levels and SCORE_NAME.search(look.name)]
     percentages = [look.name for look in numbers if look.levels[0] >= 0 and 10 < look.levels[-1] <= 100]
     texts = []

@@ -116,5 +116,6 @@ def _text(path: Path, name: str, value: Any, takes_floats: bool) -> str | None:
 def _find(path: Path, names: Sequence[str], aliases: Sequence[str]) -> str:
     matches = [name for name in names if name in aliases]
     if len(matches) != 1:
-        raise ValueError(f"{path}: expected a column {aliases[0]!r}, got {listing(names, 5)}")
+        expected = " or ".join(map(repr, aliases))
+        raise ValueError(f"{path}: expected a column {expected}, and only one, got {listing(names, 5)}")
     return matches[0]

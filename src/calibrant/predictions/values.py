@@ -31,7 +31,11 @@ GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... 
 FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
 MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
 FIRST = 1 << 12  # numbers whose decimal places are counted first
-VERDICTS = "true or false, yes or no, or 1 or 0"  # what says whether a prediction was correct
+VERDICT_WORDS = {
+    True: ("true", "t", "yes", "y", "right", "correct", "1"),
+    False: ("false", "f", "no", "n", "wrong", "incorrect", "0"),
+}
+VERDICTS = "true or false, yes or no, right or wrong, or 1 or 0"  # what says whether a prediction was correct
 
 
 def count_row(row: int) -> str:
@@ -303,15 +307,15 @@ def verdict_of(value: object) -> bool | None:
     """Whether a value says that a prediction was correct, as text in any case or as a number; None if it says neither.
 
     Example:
-        >>> [verdict_of(value) for value in (True, "no", "1.0", 0.0, 0.5)]
-        [True, False, True, False, None]
+        >>> [verdict_of(value) for value in (True, "NO", "right", "1.0", 0.0, 0.5)]
+        [True, False, True, True, False, None]
     """
     if isinstance(value, int | float):
         return bool(value) if value in (0, 1) else None
     text = str(value).strip().lower()
     number = number_of(text)
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    return words.get(text if number is None else str(number))
+    word = text if number is None else str(number)
+    return True if word in VERDICT_WORDS[True] else False if word in VERDICT_WORDS[False] else None
 
 
 def _check_correct(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:

@@ -217,7 +217,7 @@ def compare_with_constant(
     promised: float | None,
     class_names: Sequence[str] | None,
 ) -> str:
-    """What one and the same answer to everything would be worth; a warning where the promise asks for no more.
+    """What one and the same answer to everything would be worth; a warning where the policy is worth no more.
 
     Args:
         promise: what is promised.
@@ -248,13 +248,16 @@ def _constant_class(
     name, rate = class_name(of_class.label, class_names), of_class.samples / answered.samples
     text = f"Always answering {name} would be right in {percent(rate)} of all {answered.unit}"
     text += " and keep the promise, with a recall of 100%" if promise.of == "recall" else ""
+    if not answered.accepted:
+        return f"{text}."
     share = dict(promise.shares)[of_class.label]
     if promise.of == "precision" and rate >= share:
         return f"Warning: {text}. The promise of at least {allowed(share)} is no better: ask for more than that."
     precision = _measure("precision", of_class.label, of_class.right, of_class.answers, 0.95).share
     if of_class.answers and precision.low <= rate:
-        worth = f"The policy's answers are right in {percent(precision.value)}, which is no better beyond chance"
-        return f"Warning: {text}. {worth}: the score hardly tells {name} from the rest."
+        return (
+            f"Warning: {text}. The policy's answers are right in {percent(precision.value)}, no better beyond chance."
+        )
     return f"{text}."
 
 
@@ -265,6 +268,8 @@ def _constant_cost(
     if not isinstance(cost, float) or not isinstance(label, int) or promise.target is None:
         return ""
     text = f"Always answering {_name(label, class_names)} would cost {number(cost)} on average."
+    if not answered.accepted:
+        return text
     if promise.target >= cost:
         return f"Warning: {text} The promise of at most {promise.target:g} is no better: ask for a lower cost."
     if promise.highest * answered.tally.mean >= cost:
@@ -288,12 +293,14 @@ def _constant_majority(
         unlearnt = "nothing was learnt about other classes, and no promise is about them"
         return f"Warning: all labels are {name}: {unlearnt}."
     text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
+    if not answered.accepted:
+        return text
     if target is not None and target >= error:
         noun = promise.terms().noun
         worth = f"The promise of at most {allowed(target)} is no better"
         return f"Warning: {text} {worth}: ask for {'an' if noun[0] == 'e' else 'a'} {noun} below that error."
-    if answered.risk >= error:
-        return f"Warning: {text} The policy's answers are wrong no less often, {percent(answered.risk)}."
+    if _measure("error rate", None, answered.errors, answered.accepted, 0.95).share.high >= error:
+        return f"Warning: {text} The policy's answers are wrong in {percent(answered.risk)}, no better beyond chance."
     return text
 
 

@@ -278,8 +278,9 @@ class PredictionSets:
         ]
         if self.spread is not None:
             text.append(
-                f"The quantile is score {count(self.ranks[0])} of {count(self.samples[0])} in rising order; of fits on "
-                f"as many samples, 95% cover {percent(self.spread.low)} to {percent(self.spread.high)}."
+                f"The quantile is number {count(self.ranks[0])} of {count(self.samples[0])} scores in rising order. Of "
+                f"all fits on so many samples, 95% hold the true class in {percent(self.spread.low)} to "
+                f"{percent(self.spread.high)} of new samples."
             )
         if self.method == "lac":
             text.append(f"A set holds the classes with a probability of {number(-self.quantiles[0])} or more.")

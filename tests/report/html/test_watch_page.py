@@ -91,8 +91,9 @@ def test_axes_carry_the_names_of_batches():
     rows = [batch_row(f"week{k}") for k in range(1, 4)]
     svg = draw_coverage("c", rows, 0.5)
     assert all(f">week{k}</text>" in svg for k in (1, 2, 3))
-    many = draw_coverage("c", [batch_row(f"a-long-name-of-week-{k}.parquet") for k in range(1000)], 0.5)
-    assert 2 <= many.count("a-long-name-of-…") <= 4
+    many = draw_coverage("c", [batch_row(f"a-long-name-of-week{k}.parquet") for k in range(1000)], 0.5)
+    shown = re.findall(r">week(\d+)</text>", many)  # without what all of them have in common
+    assert len(shown) == len(set(shown)) >= 4
     assert len(heights(many)) <= 302
 
 

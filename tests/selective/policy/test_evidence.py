@@ -87,7 +87,8 @@ def test_the_words_about_the_majority_by_hand():
     text = "Always answering no would be wrong in 3.00% of all samples."
     assert words([97, 3], names, 0.01, 0.005) == text
     assert words([97, 3], names, 0.05, 0.005).startswith(f"Warning: {text} The promise of at most 5%")
-    assert words([97, 3], names, np.nan, 0.03).endswith("answers are wrong no less often, 3.00%.")
+    assert words([97, 3], names, np.nan, 0.03).startswith("Warning")
+    assert words([97, 3], names, np.nan, 0.025).startswith("Warning")  # 25 of 1,000 may be 3% as well
     assert words([2, 2, 2], None, 0.7, 0.7) == ""
     assert replace(make_policy(), evidence={"majority": {"error": "x"}}).majority_summary == ""
 

@@ -191,6 +191,22 @@ def test_the_intervals_are_those_of_scipy():
     assert size.high - size.value == pytest.approx(1.959964 * stats.sem(values), rel=1e-6)
 
 
+def test_a_constant_set_that_is_as_small_is_said():
+    sets = Policy.fit(Predictions.from_logits(*drawn(600, 3)), 0.3, sets=0.9).sets
+    labels = np.repeat([0, 1, 2], [95, 3, 2])
+
+    def words(sizes, sets=sets):
+        total = SetCounts(3)
+        total.add(np.arange(3) < np.resize(sizes, 100)[:, None], np.ones(100, dtype=bool), labels)
+        return total.compare_with_constant(sets, ("x", "y", "z"))
+
+    assert "95.00%" in words([1])
+    assert words([0, 1]).startswith("Warning")  # fewer classes, but every sample could have one
+    assert words([1], replace(sets, level=0.96)) == ""  # one class does not do, two have 98%
+    assert words([2], replace(sets, level=0.96)).startswith("Warning")
+    assert words([1], replace(sets, method="class-conditional")) == ""  # which one set keeps only if it has all
+
+
 def test_without_labels_only_sizes_are_known():
     total = SetCounts(2)
     total.add(np.array([[True, False]]), np.array([True]), None)

@@ -29,6 +29,10 @@ def test_as_many_are_missed_as_the_binomial_limit_allows(samples, share, delta):
     assert (score < value).sum() == missed[-1] if missed else value == math.inf
 
 
+def test_what_lies_far_below_the_lowest_sample_of_a_class_is_not_answered():
+    assert 0.3 < recall_threshold(np.linspace(0.31, 1, 59), 0.95, 0.05) <= 0.31  # of 59 samples none may be missed
+
+
 def test_no_outcome_of_a_small_sample_breaks_recall_more_often():
     # Scores 1, 2, 3 of a class with these shares; every outcome of n draws, by how many have each score.
     shares, samples = (0.2, 0.3, 0.5), 9

@@ -155,12 +155,15 @@ def test_the_lowest_and_the_full_are_those_of_a_scan(lowest):
 def test_risks_have_two_digits_and_rise():
     assert list(RISKS) == sorted(set(RISKS))
     assert all(float(f"{risk:.2g}") == risk for risk in RISKS)
-    assert (RISKS[0], RISKS[-1]) == (0.001, 0.5)
+    assert (RISKS[0], RISKS[-1]) == (0.001, 0.99)
 
 
-def test_nothing_to_offer():
+def test_no_offer_is_above_a_half_unless_more_was_allowed_nor_answers_less_than_a_lower_risk():
     assert offers_from(lambda risk: 0.0) == ()
-    assert menu_words((), "samples", 0.95) == "On those samples no risk up to 50% can be promised."
+    assert offers_from(lambda risk: float(risk > 0.6)) == ()
+    assert offers_from(lambda risk: float(risk > 0.6), above=0.55)[0].risk == 0.61
+    lucky = offers_from(lambda risk: 0.7 if risk > 0.45 else 0.4 if 0.2 < risk < 0.3 else 0.5 * (risk > 0.1))
+    assert [offer.coverage for offer in lucky] == [0.5, 0.7]
 
 
 def test_the_words_of_a_menu():

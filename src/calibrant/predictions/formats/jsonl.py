@@ -32,7 +32,8 @@ from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
 
 LONGEST_LINE = 1 << 24  # bytes
-PIECE = 1 << 16  # numbers that are converted at once
+PIECE = 1 << 16  # numbers that are converted at once, but of several lines, as columns have a cost of their own
+LEAST_LINES = 8
 #: What a column of a kind holds, in words and as a type of Arrow.
 KINDS = {
     "number": ("a number", pa.float64()),
@@ -72,7 +73,7 @@ class JsonlReader(TableReader):
         return super().name_row(row) if line is None else f"line {line.number}"
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        rows = max(1, min(rows, PIECE // max(1, self.schema.numbers)))
+        rows = max(1, min(rows, max(LEAST_LINES, PIECE // max(1, self.schema.numbers))))
         lines = _read_lines(self.file)
         while part := list(itertools.islice(lines, rows)):
             values = {column: [self._value(line, column) for line in part] for column in columns}

@@ -6,6 +6,7 @@ It draws the document of a `Monitor` and computes nothing. The charts come last.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def _span(names: Sequence[str]) -> str:
 def _risk_text(document: Part) -> str:
     answers, promised = document["risk"]["answers"], document["promised_risk"]
     if not answers:
-        return "No answer has a label yet."
+        return f"No answer has a label {'since the acknowledgement' if document['risk']['arrivals'] else 'yet'}."
     promise = "" if promised is None else f" At most {allowed(promised)} is promised."
     return f"Of {count(answers)} answers with labels; the limits hold at all times together.{promise}"
 
@@ -114,7 +115,8 @@ def _promise(document: Part) -> html.ReportSection | None:
     if risk["test"] is not None:
         figures.append(html.figure(
             draw_evidence("promise-evidence", [risk["test"]]),
-            "<p>Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm.</p>",
+            "<p>Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm, until "
+            "it is acknowledged.</p>",
         ))  # fmt: skip
     lede = (
         '<p class="lede">Labels count in the order in which they came. Evidence is a likelihood ratio that starts anew '
@@ -156,7 +158,8 @@ def _changes(document: Part) -> html.ReportSection | None:
                        "<p>Share answered in each batch; the line is that of the fit.</p>")]  # fmt: skip
     figures.append(html.figure(
         draw_evidence("change-evidence", tests),
-        "<p>Evidence of a change since the fit, as odds to 1. Above the line there is an alarm.</p>",
+        "<p>Evidence of a change since the fit, as odds to 1. Above the line there is an alarm, until it is "
+        "acknowledged.</p>",
     ))  # fmt: skip
     tested = html.legend(f"{key(coloured(k))}{TESTS[test['name']]}" for k, test in enumerate(tests))
     lede = (
@@ -196,7 +199,7 @@ def _label_shift(document: Part) -> html.ReportSection | None:
         ("Batch", shift["batch"]), ("Samples", count(shift["samples"])),
         ("Gain per sample", f"{number(shift['gain'])} nats"), ("Advice", advice),
     ]  # fmt: skip
-    lede = f'<p class="lede">{escape(shift["text"])} This assumes that the classes look as they did.</p>'
+    lede = f'<p class="lede">{escape(shift["text"])}</p>'
     words = ("Class", "At the fit", "Estimated now")
     listing = number_table("tiles counts", "Shares of classes", words, rows, unseen=True)
     return html.ReportSection("labels", "Shares of the classes", "Classes", lede + html.terms("facts", facts) + listing)
@@ -298,13 +301,27 @@ def _plot(batches: int, y: Point) -> Plot:
 
 
 def _axes(plot: Plot, x_label: str, y_label: str, y_text: Callable[[float], str], names: Sequence[str]) -> None:
-    """Axes with the names of some batches, as many as there is room for: the first, the last, and some between."""
-    shown = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…" for name in names]
+    """Axes with the names of some batches, at equal distances, as many as there is room for."""
+    shown = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…" for name in tell_apart(names)]
     room = (plot.width - plot.margin[0] - plot.margin[1]) / (7.2 * max(map(len, shown), default=1) + 14)
-    number = max(1, min(len(shown), int(room)))
-    step = max(1, math.ceil(len(shown) / number))
+    step = math.ceil(len(shown) / max(1, int(room))) or 1
     ticks = [(k + 1.0, shown[k]) for k in range(0, len(shown), step)]
     plot.axes(x_label, y_label, _whole, y_text, x_ticks=ticks)
+
+
+def tell_apart(names: Sequence[str]) -> list[str]:
+    """Names without the words that all of them begin and end with.
+
+    Example:
+        >>> tell_apart(["site-a_week07.parquet", "site-a_week12.parquet"])
+        ['week07', 'week12']
+    """
+    words = [re.findall(r"[^\W_]+|[\W_]", name) for name in names]
+    start, end = (
+        next((k for k, column in enumerate(zip(*parts, strict=False)) if len(set(column)) > 1), 0)
+        for parts in (words, [part[::-1] for part in words])
+    )
+    return ["".join(part[start : len(part) - end]) or name for part, name in zip(words, names, strict=True)]
 
 
 def drawn_looks(number: int, alarm: int | None = None) -> list[int]:

@@ -12,7 +12,6 @@ the two, whatever the distribution is and however often values are tied.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -34,17 +33,24 @@ MOST_APART_CLASSES = 100  # above which how the samples of each class look is no
 
 
 class Fingerprint:
-    """A checksum that recognises the same predictions: of all labels, and of the first batch's values."""
+    """A checksum that recognises the same predictions, in whatever order, batches and precision they come.
+
+    It is the sum of a hash of each row, made of the first class's value as float32 and of the label.
+    """
 
     def __init__(self) -> None:
         self.sum, self.rows = 0, 0
 
     def add(self, batch: Predictions) -> None:
         """Take in a batch."""
-        if not self.rows:
-            self.sum = zlib.crc32(np.ascontiguousarray(getattr(batch, batch.holds)[:1024]).tobytes())
+        values = getattr(batch, batch.holds)
+        first = np.ascontiguousarray(values[:, 0] if values.ndim > 1 else values, dtype=np.float32)
+        rows = first.view(np.uint32).reshape(-1).astype(np.uint64)
         if batch.labels is not None:
-            self.sum = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), self.sum)
+            rows = rows << np.uint64(24) ^ batch.labels.reshape(-1).astype(np.uint64)
+        # A multiplicative hash, of which the upper half depends on all bits.
+        rows = (rows ^ rows >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+        self.sum = (self.sum + int(rows.sum(dtype=np.uint64))) % 2**32
         self.rows += len(batch)
 
     def __str__(self) -> str:

@@ -195,6 +195,15 @@ class Outcome:
         is_shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
+    def recognise_first_rows(self, predictions: Predictions) -> None:
+        """See whether the policy was fitted on these predictions without the rows that repeat an id."""
+        if not self.fitted_on_these:
+            fingerprint = Fingerprint()
+            for batch in predictions.without_repeats().batches():
+                fingerprint.add(batch)
+            if str(fingerprint) == self.policy.evidence.get("fingerprint"):
+                self.fingerprint = fingerprint
+
     @property
     def fitted_on_these(self) -> bool:
         """Whether these are the predictions that the policy was fitted on."""
@@ -331,6 +340,8 @@ def apply_policy(
             names = policy.class_names or predictions.class_names
             quoted = spreadsheet_safe and suffix == ".csv"
             _write_table(aside, suffix, names, _decide_batches(outcome, batches), quoted=quoted)
+    if outcome.labelled and predictions.repeats:
+        outcome.recognise_first_rows(predictions)
     return outcome
 
 

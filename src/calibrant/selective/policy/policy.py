@@ -31,7 +31,7 @@ from calibrant.selective.price import Answered, ClassAnswers, Price, compare_wit
 from calibrant.selective.promise import LossTally
 from calibrant.selective.scores import NORMALISED
 from calibrant.selective.thresholds.risk import Method
-from calibrant.selective.thresholds.samples import ThresholdTarget
+from calibrant.selective.thresholds.samples import FEWEST_FOR_CHOICE, ThresholdTarget
 
 if TYPE_CHECKING:
     from torch import nn
@@ -334,16 +334,16 @@ class Policy(Rule):
             return f"{poor} {reached} {where}: --calibrator {better['name']} asks for it."
         if evidence.get("compared"):
             return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
+        if self.evidence.get("samples", FEWEST_FOR_CHOICE) < FEWEST_FOR_CHOICE:
+            return f"{poor} calibrators are compared from {FEWEST_FOR_CHOICE} samples on."
         return f"{poor} --calibrator auto compares all calibrators."
 
     @property
     def majority_summary(self) -> str:
         """What always giving one answer is worth, and a warning where the policy is worth no more.
 
-        Empty where it never answers, and where the majority class is wrong in over half of the samples.
+        Empty where the majority class is wrong in over half of the samples.
         """
-        if self.abstains:
-            return ""
         return compare_with_constant(self.promise, self.answered, self.evidence, self.promised, self.class_names)
 
     @property

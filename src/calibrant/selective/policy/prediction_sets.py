@@ -17,7 +17,7 @@ import numpy as np
 from calibrant._arrays import Array, as_kind_of, cache_chunks, row_slices
 from calibrant._files import json_value
 from calibrant._numbers import count, fixed, percent, span_words
-from calibrant._validation import Bools, Ints, check_finite
+from calibrant._validation import Bools, Ints, check_finite, listing
 from calibrant.metrics import Doubles, Interval, z_value
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions, class_name
@@ -185,6 +185,23 @@ class SetCounts:
         """The coverage of a class, by its position."""
         samples = int(self.class_samples[number])
         return share_of(int(self.class_covered[number]), samples) if self.labelled else UNKNOWN
+
+    def compare_with_constant(self, sets: PredictionSets, class_names: Sequence[str] | None) -> str:
+        """A warning where one and the same set for every sample would be as good; else empty."""
+        if not self.labelled or not self.samples:
+            return ""
+        frequent = np.argsort(-self.class_samples, kind="stable")
+        held = np.cumsum(self.class_samples[frequent]) / self.samples
+        enough = int(np.searchsorted(held, sets.level - 1e-12)) + 1
+        size = self.num_classes if sets.method == "class-conditional" else enough
+        if size > max(1.0, self.mean_size.high):
+            return ""
+        names = listing([class_name(k, class_names) for k in frequent[:size].tolist()], 5)
+        share, mean = percent(held[size - 1]), fixed(self.mean_size.value, 2)
+        return (
+            f"Warning: one and the same set for every sample, {names}, would hold the true class in {share}. These "
+            f"sets, of {mean} classes on average, are no better."
+        )
 
     def to_dict(self, class_names: Sequence[str] | None) -> dict[str, Any]:
         """For JSON: shares with their intervals, in all, by class, and where the policy abstains."""

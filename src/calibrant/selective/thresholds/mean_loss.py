@@ -108,7 +108,8 @@ def recall_threshold(score: Doubles, share: float, delta: float) -> float:
     rising = np.sort(score)
     at = rising[misses]
     below = rising[rising < at - TIED * abs(at)]  # what ties with it is accepted too
-    return float(at - (at - below[-1]) * INTO_GAP) if len(below) else -math.inf
+    gap = at - below[-1] if len(below) else abs(at)
+    return float(at - gap * INTO_GAP) if gap else -math.inf
 
 
 def expected_risk_threshold(score: Doubles, correct: Bools, target: float) -> float:

@@ -60,10 +60,8 @@ LEVEL = 0.95  # of limits where no confidence is asked for
 OFFERS = 5  # in a menu
 ABSTAINS = "Abstains always: "
 
-#: Risks that a menu may name, of two digits each.
-RISKS = tuple(
-    round(digits * scale, 4) for scale, most in ((1e-4, 99), (1e-3, 99), (1e-2, 50)) for digits in range(10, most + 1)
-)
+#: Risks that a menu may name, of two digits each; above a half only where as much was allowed.
+RISKS = tuple(round(digits * scale, 4) for scale in (1e-4, 1e-3, 1e-2) for digits in range(10, 100))
 
 
 class Offer(NamedTuple):
@@ -405,14 +403,15 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0, *, ri
     """Risks from the lowest that can be promised up to one that answers as much as any, with the coverage of each.
 
     At most `OFFERS` risks that lie ``above`` one, in order; none where nothing can be promised. The share that would be
-    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests; where it does not, as of a
-    recall, the risks go on to the highest.
+    answered, ``coverage_at`` a target risk, rises with it, but for the luck of the tests, and a risk that answers no
+    more than a lower one is no offer. Where the share falls, as of a recall, the risks go on to the highest.
 
     Example:
         >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
         [0.051, 0.067, 0.087, 0.11, 0.15]
     """
-    risks = [risk for risk in RISKS if risk > above + 1e-12]
+    most = 0.5 if above < 0.5 else 1.0
+    risks = [risk for risk in RISKS if above + 1e-12 < risk <= most]
     reach = functools.cache(lambda at: coverage_at(risks[at]))
     if not risks or reach(len(risks) - 1) <= 0:
         return ()
@@ -422,7 +421,12 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0, *, ri
     highest = bisect_left(indices, True, lo=lowest, key=lambda at: reach(at) >= most) if rises else len(risks) - 1
     spaced = np.geomspace(risks[lowest], risks[highest], OFFERS)  # finer where it is strict
     nearest = sorted({lowest, highest, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
-    return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
+    offers: list[Offer] = []
+    for at in nearest:
+        before = offers[-1].coverage if offers else 0.0
+        if not offers or (reach(at) > before if rises else reach(at) < before):
+            offers.append(Offer(risks[at], reach(at)))
+    return tuple(offer for offer in offers if offer.coverage > 0)
 
 
 def add_menu(threshold: Threshold, search_at: Callable[[float], Threshold], terms: PromiseTerms = RISK) -> Threshold:
@@ -449,9 +453,8 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms
     """A menu in sentences, with what it is worth and what to do."""
     noun = terms.noun
     if not menu:
-        bound = f"of {terms.show(RISKS[-1])} or more" if terms.is_least else f"up to {terms.show(RISKS[-1])}"
-        none = f"no {noun} {bound}"
-        return f"On those {unit} {none} can be promised." if confidence else f"{none.capitalize()} was met."
+        none = f"No {'lower' if terms.is_least else 'higher'} {noun} that would be of use"
+        return f"{none} {'can be promised' if confidence else 'was met'} on those {unit} either."
     shares = ["all" if offer.coverage >= 1 else percent(offer.coverage) for offer in menu]
     offers = [f"{terms.show(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
     verb = "that could be promised" if confidence else "that is met"
