@@ -45,8 +45,9 @@ _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}L?\s*,)*(?:\s*[0-9]{1,19}L?\s*)?)\)""")
 _TYPE = re.compile(r"[<>=|]?(?:([biufUSc])[1-9][0-9]{0,5}|([mM])8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
-#: What is read of a folder of predictions.
+#: What is read of a folder of predictions, and of any folder.
 _SHARDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors", ".gz")
+_READ = (*_SHARDS, ".png")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 _KINDS[stat.S_IFCHR] = _KINDS[stat.S_IFBLK] = "a device"
@@ -108,9 +109,9 @@ def sync(path: Path) -> None:
 def check_output(path: str | Path, *, folder: bool = False, inputs: Iterable[str | Path | None] = ()) -> None:
     """Refuse remote storage, devices and pipes, and a folder where a file is meant or (``folder``) the reverse.
 
-    Refuse also what would overwrite one of the ``inputs`` of a command: files, patterns, and folders, of which the
-    tables and arrays count that predictions are read from. None is no input. A file is known by whatever name it has:
-    links, symbolic or hard, do not hide it.
+    Refuse also what would overwrite one of the ``inputs`` of a command: files, patterns, and folders, of which tables,
+    arrays and images count, however deep they lie. None is no input. A file is known by whatever name it has: links,
+    symbolic or hard, do not hide it.
     """
     if _URI.match(str(path)):
         raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")
@@ -139,6 +140,10 @@ def _check_inputs(path: str | Path, inputs: Iterable[str | Path | None]) -> None
         for match in map(Path, matches):
             shards = match.iterdir() if match.is_dir() else ()
             files += [match, *(file for file in shards if file.name.lower().endswith(_SHARDS))]
+            # Deeper down lie weights of a run and images of a data set: too many to look at each.
+            target = Path(path).resolve()
+            if match.is_dir() and target.is_relative_to(match.resolve()) and target.name.lower().endswith(_READ):
+                files.append(target)
         if any(os.path.samestat(file.stat(), output) for file in files if file.exists() for output in stats):
             raise ValueError(f"{path}: the input {name} would be overwritten, write to another file")
 

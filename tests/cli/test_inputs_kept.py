@@ -29,6 +29,7 @@ def made(tmp_path_factory):
         "check data.npz --require 'ece<=1' --policy policy.json --junit policy.json",
         "check data.npz --require 'ece<=1' --baseline data.npz --junit data.npz",
         "export --policy policy.json --onnx model.onnx -o model.onnx",
+        "export --policy policy.json --onnx model.onnx --inputs data.npz --expected link.npz.onnx -o link.npz.onnx",
     ],
 )
 def test_an_input_is_never_overwritten(made, tmp_path, capsys, monkeypatch, words):
@@ -39,6 +40,7 @@ def test_an_input_is_never_overwritten(made, tmp_path, capsys, monkeypatch, word
     (tmp_path / "shards").mkdir()
     draw(60, 1).save(tmp_path / "shards" / "1.parquet")
     os.link("data.npz", "link.npz")
+    os.link("data.npz", "link.npz.onnx")
     (tmp_path / "costs.json").write_text("[[0, 1], [1, 0]]")
     (tmp_path / "model.onnx").write_bytes(b"x")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -54,6 +56,17 @@ def test_a_set_of_arrays_is_one_output(tmp_path):
     with pytest.raises(ValueError, match="would be overwritten"):
         check_output(tmp_path / "x_probabilities.npy", inputs=[tmp_path / "x_logits.npy"])
     check_output(tmp_path / "y_probabilities.npy", inputs=[tmp_path / "x_logits.npy"])
+
+
+def test_weights_of_a_run_and_images_of_a_data_set_are_inputs_however_deep(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    for name in ("last.safetensors", "0.png"):
+        path = tmp_path / "run" / "checkpoints" / name
+        path.write_bytes(b"x")
+        with pytest.raises(ValueError, match=name):
+            check_output(path, inputs=[tmp_path / "link"])
+    check_output(tmp_path / "run" / "checkpoints" / "new.npz", inputs=[tmp_path / "run"])
 
 
 def test_what_is_not_read_may_be_written_again(tmp_path):

@@ -104,7 +104,7 @@ def test_data_are_checked_before_anything_is_trained(tmp_path, capsys, monkeypat
     write_idx(tmp_path / "MNIST" / "raw", "mnist")
     assert run("paper", "lr.table1", "--data", tmp_path, "-o", tmp_path / "out") == 2
     said = capsys.readouterr().err
-    assert "70,000 samples" in said  # of MNIST, and there are 24
-    assert "24 samples" in said
+    assert "60,000 train" in said  # of MNIST, and there are 12
+    assert "12 train" in said
     assert run("paper", "lr.table1", "--data", f"mnist={tmp_path}", "-o", tmp_path / "out") == 2
     assert not (tmp_path / "out").exists()

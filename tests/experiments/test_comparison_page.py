@@ -32,7 +32,7 @@ def test_methods_without_numbers_have_a_row_of_dashes():
     assert table.rows[:3] == without.rows
     assert tables.csv(table).splitlines()[-1] == "lr,nll,,,0,,0"
     ranks = average_ranks(SMALL, ["ece"], missing=["mbls"])
-    assert text(ranks)[-1] == ["mbls", DASH]
+    assert text(ranks)[-1] == ["MbLS", DASH]
     assert [line.cells[0].mean for line in ranks.rows[:3]] == [3, 2, 1]
     assert DASH not in tables.latex(table)
 

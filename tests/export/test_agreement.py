@@ -60,6 +60,7 @@ MODELS = [
     (KNeighborsClassifier(4), "predict_proba", {}),
     (MLPClassifier(5, max_iter=20, random_state=0), "predict_proba", {"zipmap": False}),
     (AdaBoostClassifier(n_estimators=5), "predict_proba", {}),
+    (GradientBoostingClassifier(n_estimators=5), "decision_function", {"raw_scores": True}),
     (OneVsRestClassifier(LogisticRegression()), "predict_proba", {}),
     (SVC(), "decision_function", {"raw_scores": True}),
     (make_pipeline(StandardScaler(), NuSVC()), "decision_function", {"raw_scores": True, "zipmap": False}),

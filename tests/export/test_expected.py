@@ -126,6 +126,31 @@ def test_pytorch_models_with_permuted_outputs(tmp_path):
     assert any("order of the classes" in text and "a, b, c, d, e" in text for text in done.not_checked)
 
 
+class WithLabel(Net):
+    """Its own label beside its logits, which may be in another order."""
+
+    def __init__(self, order, wrap):
+        super().__init__(order)
+        self.right, self.wrap = Net(range(C)), wrap
+
+    def forward(self, x):
+        return self.wrap(super().forward(x), self.right(x).argmax(1))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "output"),
+    [(lambda z, label: {"label": label, "scores": z}, "scores"), (lambda z, label: (z, label, label.shape), "0")],
+)
+def test_a_pytorch_model_is_held_against_its_own_label(wrap, output, tmp_path):
+    policy = make_policy(class_names=NAMES)
+    right, wrong = (WithLabel(order, wrap) for order in (range(C), [4, 3, 2, 1, 0]))
+    done = export_onnx(policy, tmp_path / "m.onnx", model=right, inputs=ROWS, output=output)
+    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [("label output", 300, 0)]
+    assert [tensor.name for tensor in done.outputs] == ["label", "confidence", "accept", "probabilities"]
+    with pytest.raises(ValueError, match=r"contradicts itself: in \d+ of 300 rows"):
+        export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output=output)
+
+
 def test_masks_are_compared_pixel_by_pixel(tmp_path):
     policy = make_policy(kind="segmentation")
     nodes = [

@@ -129,11 +129,9 @@ def test_forests_are_judged_by_their_values(tmp_path):
     model, x = sklearn_model("forest")
     options = {id(model): {"zipmap": False}}
     proto = skl2onnx.to_onnx(model, x[:1], options=options, target_opset={"": 17, "ai.onnx.ml": 3})
-    with pytest.raises(ValueError, match="comes from TreeEnsembleClassifier, which gives probabilities") as refusal:
-        export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
-    assert "before it" not in str(refusal.value)  # that is the features
-    with pytest.raises(ValueError, match="holds probabilities: its values"):
-        export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto, output="probabilities", inputs=x)
+    for more in ({}, {"output": "probabilities", "inputs": x}):
+        with pytest.raises(ValueError, match="holds probabilities"):
+            export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto, **more)
 
 
 def test_operations_of_other_domains_mean_nothing(tmp_path):
@@ -188,13 +186,12 @@ def test_scikit_learn_models_are_extended(kind, zipmap, opset, tmp_path):
 
 def test_a_policy_on_logits_behind_probabilities_is_refused(tmp_path):
     skl2onnx = pytest.importorskip("skl2onnx")
-    for kind, makers in (("logistic", ("Softmax", "Normalizer")), ("forest", ("TreeEnsembleClassifier",))):
-        model, x = sklearn_model(kind)
-        proto = skl2onnx.to_onnx(model, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-        with pytest.raises(ValueError, match="which gives probabilities") as refusal:
-            export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
-        assert str(refusal.value).split(", which gives probabilities")[0].endswith(makers)
-        assert not (tmp_path / "m.onnx").exists()
+    model, x = sklearn_model("logistic")
+    proto = skl2onnx.to_onnx(model, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
+    with pytest.raises(ValueError, match="which gives probabilities") as refusal:
+        export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
+    assert str(refusal.value).split(", which gives probabilities")[0].endswith(("Softmax", "Normalizer"))
+    assert not (tmp_path / "m.onnx").exists()
 
 
 def test_class_names_of_a_zipmap_must_be_the_policys(tmp_path):
@@ -238,7 +235,7 @@ def test_tensorflow_names_and_batches(batch, tmp_path):
     model, policy = tensorflow_like(batch), make_policy(takes="probabilities", limit=0.5)
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
     fixed = isinstance(batch, int) and batch > 0
-    assert list(done.remarks) == ([f"The model's batch is fixed at {batch}: so is the graph's."] if fixed else [])
+    assert [f"fixed at {batch}" in remark for remark in done.remarks] == [True] * fixed
     assert done.rows == {1: 33, 6: 30}.get(batch, 34)
     x = RNG.standard_normal((batch if fixed else 9, 2, 3, 2)).astype(np.float32)
     agree(run(tmp_path / "m.onnx", **{"serving_default_x:0": x}), policy, alone(model, {"serving_default_x:0": x}))

@@ -109,7 +109,7 @@ def test_what_cannot_be_fitted_on_is_refused(make):
     for logits, labels, message in (
         (z, None, "labels are needed"), (z, y[:-1], "labels must be"), (z, y + 5, "labels must lie in"),
         (z, y.double(), "whole numbers"), (z * torch.nan, y, "finite"), (z[:0], y[:0], "logits must be"),
-        (Predictions.from_logits(z, y), y, "part of the predictions"),
+        (Predictions.from_logits(z, y), y, "labels already"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             make().fit(logits, labels)

@@ -160,7 +160,7 @@ def audit(
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
-        raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
+        raise ValueError("a policy is judged in one process, not on a cluster: leave out the engine or the policy")
     models = _models_by_name(predictions, more)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
@@ -250,7 +250,7 @@ def _warnings(collected: Mapping[str, Collected], val: Collected | None) -> list
         sentences += [title + warning for warning in part.warnings]
         if number := part.repeats.repeats:
             words = repeat_words(number, part.rows, part.kind, is_exact=part.repeats.is_exact)
-            reason = f"Intervals and tests take all {UNITS[part.kind][0]} to be independent, which these are not"
+            reason = f"Intervals and tests assume independent {UNITS[part.kind][0]}, which these are not"
             sentences.append(f"{title}{words}. {reason}: {REPEAT_REMEDIES}.")
     return sentences
 
@@ -304,13 +304,15 @@ def _comparisons(
         if first.id_crc is None or second.id_crc is None:
             notes.append(f"Compared with {base} row by row: there are no ids to check that the rows match.")
         if first.samples > first.judged.size:
-            notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
+            notes.append(f"Differences from {base} are measured on {count(first.judged.size)} samples drawn at random.")
         if first.kind != "classification":
-            notes.append(f"Intervals of differences take {UNITS[first.kind][1]} to be independent, and are too narrow.")
+            notes.append(f"Intervals of differences assume independent {UNITS[first.kind][1]} and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)
-            notes.append(f"NLL not compared with {base}: the two files have different floors for probabilities of 0.")
+            notes.append(
+                f"NLL is not compared with {base}: the two files have different floors for probabilities of 0."
+            )
         comparisons.append(describe_comparison(base, name, change, (described[0][1], numbers)))
     return comparisons
 
@@ -341,7 +343,9 @@ def _check_val(first: Collected, val: Collected) -> None:
             f"validation and test predictions must have the same classes, got {val.num_classes} and {first.num_classes}"
         )
     if (first.label_crc, first.value_crc, first.rows) == (val.label_crc, val.value_crc, val.rows):
-        raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
+        raise ValueError(
+            "the validation predictions are the audited ones: a repair must be judged on data that it was not fitted on"
+        )
 
 
 def _number(value: float | None) -> float:

@@ -195,17 +195,18 @@ def _describe_positive(
     entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
     scores = [
         {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,
-         "unit": "number", "note": f"mean of (P - y)^2; always saying the base rate has {number(rate * (1 - rate))}"},
+         "unit": "number",
+         "note": f"mean of (P - y)^2; always predicting the base rate gives {number(rate * (1 - rate))}"},
         {"label": "Log loss", **vars(nll), "unit": "number",
-         "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {number(entropy)}"},
+         "note": f"{f'{floored}; ' if floored else ''}always predicting the base rate gives {number(entropy)}"},
     ]  # fmt: skip
     shares = [
         ("Happens", row.labels, n,
-         f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average"),
+         f"{count(row.labels)} of {count(n)} samples; the mean probability is {percent(row.claimed)}"),
         ("Precision", row.correct, row.predicted,
-         f"of {count(row.predicted)} answers {row.name}, {count(row.correct)} are right"),
+         f"{count(row.correct)} of {count(row.predicted)} predictions of {row.name} are right"),
         ("Recall", row.correct, row.labels,
-         f"of {count(row.labels)} samples that are {row.name}, {count(row.correct)} are found"),
+         f"{count(row.correct)} of {count(row.labels)} samples of {row.name} are found"),
     ]  # fmt: skip
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}

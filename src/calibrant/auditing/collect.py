@@ -109,7 +109,7 @@ class Collected:
         if not self.impossible:
             return None
         samples = "1 sample gives its" if self.impossible == 1 else f"{count(self.impossible)} samples give their"
-        return f"{samples} label probability 0, counted as {significant(self.floor)}; infinite without that floor"
+        return f"{samples} label probability 0, counted as {significant(self.floor)}; infinite without this floor"
 
     def summary(self) -> Summary:
         """Every metric: exact if all samples were kept, otherwise of the sketch, with bounds."""

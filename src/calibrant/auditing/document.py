@@ -44,29 +44,30 @@ from calibrant.selective import Selection
 POINTS = 1000  # of a curve
 
 CONVENTIONS = [
-    ["Intervals", "Wilson's for accuracy and risk at a coverage, and by its limits for coverage at risk; NLL and Brier "
-     "score by their standard error; the others by bootstrap over the cells of the sketch. For calibration errors, "
-     "which noise inflates, wide enough to take that bias off, and down to 0 where a perfectly calibrated model would "
-     "show as much by chance. Images are drawn where samples are pixels, sequences where they are tokens."],
+    ["Intervals", "Wilson's interval for accuracy and risk at a coverage, and from its limits that of coverage at "
+     "risk; the standard error for NLL and Brier score; the bootstrap over the cells of the sketch for the others. "
+     "Noise inflates calibration errors, so their intervals also cover that bias, and reach down to 0 where a "
+     "perfectly calibrated model would show as much by chance. Whole images are resampled where samples are pixels, "
+     "and whole sequences where they are tokens."],
     ["ECE", "Equal-width bins (lo, hi]; gap of mean confidence and accuracy, weighted by the bin's share."],
     ["AECE", "Bins of equal counts, every sample used; tied confidences share their correctness."],
-    ["MCE", "Largest gap over non-empty bins of equal width, however few samples they hold: its interval tells its "
-     "spread, hardly its truth."],
+    ["MCE", "Largest gap over non-empty bins of equal width, however few samples they hold: its interval shows how "
+     "much it varies, and hardly how well the model is calibrated."],
     ["Class-wise ECE", "For each class the ECE of its probability over all samples; mean over classes."],
     ["Smooth ECE", "Gaussian kernel reflected at 0 and 1, as wide as the result (Blasiok and Nakkiran)."],
     ["Over-/underconfidence", "Mean confidence of wrong predictions; mean of 1 - confidence of right ones."],
     ["Objectness deviation", "Mean distance of the confidence from the share of the image that the object covers."],
-    ["Mean IoU", "Of masks: for each class the pixels labelled and predicted so over those labelled or predicted so, "
-     "all images together; mean over the classes that occur. Accuracy is that of pixels."],
+    ["Mean IoU", "For each class, the pixels both labelled and predicted as that class, divided by those that are "
+     "either, over all images; mean over the classes that occur. Accuracy is that of pixels."],
     ["AURC", "Mean over i of the error rate of the i most confident predictions; ties in expected order. "
      "E-AURC: minus that of the best order. AUGRC: with the share of all samples that are accepted and wrong."],
     ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
-    ["Misplaced probability", "The least share of a class's probability that is surely in the wrong place: in each of "
-     "15 bins of it, what lies between the mean and the exact limits of what happened, at a level divided by the "
-     "number of bins and classes."],
-    ["Majority class", "Answering the most frequent class always; compared with the model by McNemar's exact test."],
-    ["By class", "Among predictions of that class, because a calibrated model is right as often as it claims whatever "
-     "it predicts; not among samples of that class, where it need not be."],
+    ["Misplaced probability", "A lower limit for the share of a class's probability that is given to the wrong "
+     "samples: in each of 15 bins of that probability, the distance from its mean to the exact limits of the observed "
+     "frequency, at a level divided by the number of bins and classes."],
+    ["Majority class", "Always answering the most frequent class; compared with the model by McNemar's exact test."],
+    ["By class", "Among predictions of a class, because a calibrated model is right as often as it claims, whichever "
+     "class it predicts; not among the samples of a class, where that need not hold."],
 ]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ READ_WITH_CARE = 1000  # below this number of samples, there is a warning about 
 NO_CLAIM = 100  # below this number of samples, no claim is made
 SURE = 0.99  # the most confident predictions are above this
 LOGARITHMS = "Where a logarithm is needed (NLL, temperature scaling, logit normalisation)"
-REMEDY = "Unless the model gives them so, save logits, or probabilities with all digits."
+REMEDY = "Unless the model itself outputs such values, save logits, or probabilities with all digits."
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,13 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
     limit = "poor" if row.misplaced >= POOR_FROM else "fair" if row.misplaced >= FAIR_FROM else "good"
     if limit == "good" or limit == level:
         return level, headline, text
-    says = f"Its probability of {row.name} is wrong in places: {_says(row.worst)}."
-    return limit, says, f"Of the top label alone: {headline[0].lower()}{headline[1:]} {text}"
+    says = f"Its probability of class {row.name} is wrong in places: {_says(row.worst)}."
+    return limit, says, f"For the top label alone: {headline[0].lower()}{headline[1:]} {text}"
 
 
 def _says(part: ClassBin) -> str:
-    return f"where it says {percent(part.claimed)}, {with_limits(part.happened)} happen"
+    happened = with_limits(part.happened)
+    return f"where it averages {percent(part.claimed)}, {happened} of {count(part.count)} samples are of that class"
 
 
 def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
@@ -97,7 +98,7 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
         return (
             "unknown",
             f"Too little data to tell: {size}.",
-            f"On these {claims}. No claim about calibration is worth making from so few.",
+            f"Here {claims}, but so few do not support any claim about calibration.",
         )
     text = (
         f"Its calibration error (ECE, 15 bins) is {with_limits(ece)}; a perfectly calibrated model "
@@ -114,7 +115,7 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
     elif evidence.gap.high < 0:
         headline = f"Underconfident: {claims}."
     else:
-        headline = f"Right on average, wrong in places: {claims}, but over- and underconfidence cancel."
+        headline = f"Right on average, wrong in places: {claims}, but over- and underconfidence cancel out."
     return ("fair" if ece.value < LARGE_ERROR else "poor"), headline, text
 
 
@@ -147,7 +148,7 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
             f"All labels are {majority.name}",
             f"Nothing can be learnt from them about {other_classes}; a policy fitted on them would always answer "
             f"{majority.name}.",
-            f"{count(n)} samples, {count(majority.model_errors)} of them predicted otherwise.",
+            f"{count(n)} samples, {count(majority.model_errors)} of them predicted to be of another class.",
         )
     elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:
         if majority.p_value >= 1 - evidence.confidence_level:
@@ -155,8 +156,8 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
         rival = "" if classes.positive is None else classes.rows[1 - classes.positive].name
         yield Finding(
             "poor",
-            f"Wrong in {percent(majority.model_errors / n)}, so that the opposite would be right more often",
-            "The labels may be swapped, or the column may be of the other class"
+            f"Wrong {percent(majority.model_errors / n)} of the time, so the opposite answer would be right more often",
+            "The labels may be swapped, or the column may belong to the other class"
             + (f": if it is the probability of {rival}, add --positive {shlex.quote(rival)}." if rival else "."),
             f"{count(majority.model_errors)} errors among {count(n)} samples; always answering {majority.name} makes "
             f"{count(majority.errors)}.",
@@ -172,14 +173,14 @@ def _classes(evidence: Evidence) -> Iterator[Finding]:
     worst = rows[0]
     assert worst.worst is not None
     grade: Level = "poor" if worst.misplaced >= POOR_FROM else "fair" if worst.misplaced >= FAIR_FROM else "info"
-    further = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
+    further = f" Also off: class {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
     yield Finding(
         grade,
-        f"The probability of {worst.name} is off beyond chance",
-        f"{_says(worst.worst).capitalize()}, on {count(worst.worst.count)} samples.{further}",
-        f"At least {percent(worst.misplaced)} of its probability is in the wrong place (exact limits over "
-        f"{classes.tested} bins together); it says {percent(worst.claimed)} on average and "
-        f"{percent(worst.labels / classes.samples)} happen.",
+        f"The probability of class {worst.name} is off beyond chance",
+        f"{_says(worst.worst).capitalize()}.{further}",
+        f"At least {percent(worst.misplaced)} of this probability is given to the wrong samples (exact limits over "
+        f"{classes.tested} bins together); its mean is {percent(worst.claimed)}, and "
+        f"{percent(worst.labels / classes.samples)} of all samples are of the class.",
     )
 
 
@@ -189,7 +190,7 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
         return
     majority, n = evidence.classes.majority, evidence.classes.samples
     error = percent(majority.model_errors / n)
-    constant = f"Always answering {majority.name} is wrong in {with_limits(majority.error)}"
+    constant = f"Always answering {majority.name} is wrong {with_limits(majority.error)} of the time"
     is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
     if majority.error.value > 0.5 and is_better:
         return  # a constant answer is no competitor among many classes
@@ -198,9 +199,9 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "info" if is_better else "fair",
         "Better than always answering the majority class" if is_better else "No better than the majority class",
-        f"{constant}, the model in {error}."
+        f"{constant}, the model {error}."
         if is_better
-        else f"{constant}; the model in {error}, no less beyond chance.{order}",
+        else f"{constant}; the model {error}, which is not less beyond chance.{order}",
         f"{count(majority.errors)} and {count(majority.model_errors)} errors among {count(n)} samples (McNemar's exact "
         f"test, {p_words(majority.p_value)}).",
     )
@@ -221,7 +222,7 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "good",
             "No bin is off beyond chance",
-            "In every bin of the reliability diagram the accuracy agrees with the confidence, as far as data tell.",
+            "As far as the data can tell, accuracy and confidence agree in every bin of the reliability diagram.",
             f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(bin_level)}.",
         )
     ece = evidence.numbers["ece_15"].value
@@ -284,9 +285,9 @@ def _max_logit(evidence: Evidence) -> Iterator[Finding]:
     )
     level: Level = "good"
     title = "The max logit adds little to the confidence"
-    text = "right and wrong ones have nearly the same largest logit: no sign of what label smoothing does to a ranking."
+    text = "right and wrong ones have nearly the same largest logit: no sign of what label smoothing does to rankings."
     if gap.low > 0.1:
-        level, title = "fair", "The max logit knows of errors that the confidence does not"
+        level, title = "fair", "The max logit reveals errors that the confidence does not"
         text = (
             "wrong ones have the larger logits, as after training with label smoothing. The confidence is then a poor "
             "ranking of errors; logit normalisation is the remedy."
@@ -325,7 +326,7 @@ def _little_data(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "info",
             "Little data",
-            "With this few samples only large effects can be told from chance; numbers per class can hardly be.",
+            "With so few samples only large effects can be told from chance, and numbers per class hardly at all.",
             f"{count(n)} samples; the interval of the ECE is {percent(width.high - width.low)} wide.",
         )
 
@@ -337,19 +338,19 @@ def _rounding(collected: Collected) -> Iterator[Finding]:
         return
     floor = f"{LOGARITHMS}, a 0 counts as {significant(digits.floor)}; these numbers depend on that choice."
     if digits.places == 0:
-        title, text = "Every probability is 0 or 1", f"No doubt is left to judge. {floor}"
+        title, text = "Every probability is 0 or 1", f"There is no uncertainty to judge. {floor}"
     elif digits.places is None:
         title = "Some probabilities are exactly 0"
-        text = f"A model may give them (forests do), or saving lost what was small. {floor} {REMEDY}"
+        text = f"A model may output them (forests do), or small values were lost in saving. {floor} {REMEDY}"
     else:
         title = f"Probabilities have only {digits.places} decimal place{'s' if digits.places > 1 else ''}"
         text = f"A confidence is known to within {100 * digits.hidden:g} percentage points."
         if digits.places <= 2:
-            origin = "They were rounded, or are shares of votes, as forests give them."
+            origin = "They were rounded, or are shares of votes, as forests output them."
             text = f"{origin} If rounded, {text[0].lower()}{text[1:]}"
         if digits.zeros:
             title += ", some are 0"
-            text += f" What is below {fixed(digits.hidden, digits.places + 1)} shows as 0. {floor} {REMEDY}"
+            text += f" Anything below {fixed(digits.hidden, digits.places + 1)} became 0. {floor} {REMEDY}"
         else:
             text += " No probability became 0, so no number depends on a floor."
     yield Finding("info", title, text, _counts(collected, digits))

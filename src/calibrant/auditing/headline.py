@@ -95,7 +95,7 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     best = better_model(models, comparisons)
     if best is None:
         if not comparisons:
-            words = "Which is better cannot be said, because they are not about the same samples"
+            words = "Which is better cannot be told, because they are not on the same samples"
         elif len(models) > 2:
             words = "None is better than the others in both calibration and accuracy, beyond chance"
         else:
@@ -107,7 +107,8 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     best_model = next(model for model in models if model["name"] == best)
     trust_in_others = _trust_words([model for model in models if model is not best_model])
     state = _TRUST[best_model["verdict"]["level"]]
-    headline = f"{best} is better than {rival} ({gains}), and its confidence {state}; {trust_in_others}."
+    joint = "but" if state == _TRUST["poor"] else "and"
+    headline = f"{best} is better than {rival} ({gains}), {joint} its confidence {state}; {trust_in_others}."
     return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
@@ -424,10 +425,10 @@ def next_step(
         text = f"{subject} can be judged but not repaired: save the logits or probabilities {values}."
         return {"text": text, "command": None}
     if policy is not None and policy["fitted_on_these"] and not policy["menu"]:
-        text = f"Judge the policy by labelled samples that it was not fitted on ({words.test} here):"
+        text = f"Judge the policy on labelled samples that it was not fitted on ({words.test} here):"
         return {"text": text, "command": words.judge(words.test)}
     if policy is not None and not policy["menu"] and policy["kept"] != "no":
-        return {"text": "Write down the policy's answers:", "command": words.apply(file)}
+        return {"text": "Save the policy's answers:", "command": words.apply(file)}
     options: Sequence[str] = ()
     task = "Decide when it may answer" if level == "good" else "Repair it, and decide when it may answer"
     is_broken = policy is not None and not policy["menu"]
@@ -443,5 +444,5 @@ def next_step(
         text = f"{task}, on {source} ({words.validation} here), because nothing is fitted on test data:"
         return {"text": text, "command": words.fit(words.validation, *options)}
     source += "" if is_broken else ", not on these"
-    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If there are none, divide these:"
+    text = f"{task}, on {source} ({words.fit(words.validation, *options)}). If you have none, divide these:"
     return {"text": text, "command": words.divide(file, *options)}

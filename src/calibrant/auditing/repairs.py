@@ -305,18 +305,18 @@ def repair_findings(
         yield (
             "info",
             "Logit normalisation ranks errors better",
-            "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what is "
-            "accepted when the model may abstain.",
+            "If the model may abstain, ranking by the normalised largest logit instead of the confidence would lower "
+            "the error rate of the accepted predictions.",
             f"AURC {_change_words(norm, 'number')}; {norm.fitted}.",
         )
     if choice is not None and ranks_otherwise and str(choice.score) != "msp":
         best, plain = (next(row for row in choice.scores if row.name == name) for name in (str(choice.score), "msp"))
         yield (
             "info",
-            f"Ranking by {choice.score} finds errors better",
-            "calibrant fit ranks by it instead of the confidence: of what is accepted, less would be wrong.",
-            f"AURC {number(plain.value)} to {number(best.value)}, cross-fitted on the samples that calibrant fit "
-            "chooses on.",
+            f"The {choice.score.words} ranks errors better than the confidence",
+            "calibrant fit ranks by it, so that fewer of the accepted predictions would be wrong.",
+            f"AURC {number(plain.value)} to {number(best.value)}, cross-fitted on the samples by which calibrant fit "
+            "chooses.",
         )
 
 
@@ -338,13 +338,13 @@ def _choice_words(choice: Selection | None) -> str:
     others = [row.name for row in choice.calibrators if row.name not in ("none", choice.calibrator.name)]
     names = ", ".join(CALIBRATORS[name].title.lower() for name in others)
     chosen = "calibrant fit chooses it, because it lowers the NLL by more than the standard error"
-    return f"{chosen}, and none of the others does further ({names})." if others else f"{chosen}."
+    return f"{chosen}, and none of the others lowers it further ({names})." if others else f"{chosen}."
 
 
 def _effect_words(name: str, change: Interval, rounded: bool) -> tuple[str, str]:
     """Title and text about what a calibrator does to the ECE."""
     if not math.isfinite(change.low):
-        text = f"What {name.lower()} changes on images or sequences it was not fitted on; what is inside one of them is"
+        text = f"The effect of {name.lower()} on images or sequences that it was not fitted on. Samples within one are"
         return f"{name}, by images or sequences", f"{text} not independent, so there is no interval."
     if change.high < 0:
         unchanged = " and change no prediction" if name == TemperatureScaling.title else ""

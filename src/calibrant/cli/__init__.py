@@ -47,17 +47,14 @@ COMMANDS = {
     ),
     "check": (
         "check:check_command",
-        "Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.",
+        "Check a model against requirements such as 'ece <= 0.03': each passes, fails or is undecided.",
     ),
     "compare": (
         "compare:compare_command",
         "Train every method with every seed, and compare them; run it again to continue.",
     ),
     "data": ("data:app", "Data sets: look at one, or write its masked variants."),
-    "demo": (
-        "demo:demo",
-        "Train one network that claims too much, repair it, let it abstain with a promise, export it.",
-    ),
+    "demo": ("demo:demo", "Train one overconfident network, repair it, let it abstain with a promise, export it."),
     "detect": (
         "detect:detect_command",
         "Train a detector on every backbone with every seed, and compare them; run it again to continue.",

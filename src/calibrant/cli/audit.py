@@ -50,7 +50,7 @@ def audit_command(
     val: Annotated[str | None, typer.Option(help="Held-out predictions of the first model, to fit repairs on.")] = None,
     split: Split = None,
     val_split: Annotated[
-        str | None, typer.Option(help="As --split, for --val, which may then be the audited file.")
+        str | None, typer.Option(help="Like --split, but for --val, which may then be the audited file.")
     ] = None,
     repeats: Repeats = None,
     group: Annotated[
@@ -217,8 +217,8 @@ def _print_positive(part: dict[str, Any]) -> None:
         if samples:
             cells = {"value": happened[0], "low": happened[1], "high": happened[2], "unit": "share"}
             lines.append([f"{percent(low)} to {percent(high)}", count(samples), percent(claimed), *_cells(cells)])
-    head = ["", "samples", "says", "happened", "interval"]
-    print_table(f"\nWhere it says so much for {part['name']}", head, lines)
+    head = ["P", "samples", "mean P", "happened", "interval"]
+    print_table(f"\nHow often {part['name']} happens, by its probability P", head, lines)
 
 
 def _print_promise(part: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ def cam_command(
         list[str] | None, typer.Option(metavar="ID ID ...", help="Which images to show, by their names.")
     ] = None,
     number: Annotated[
-        int, typer.Option("--count", help="How many images to show: the first, or with --seed drawn.", min=1)
+        int,
+        typer.Option("--count", help="How many images to show: the first ones, or drawn at random with --seed.", min=1),
     ] = 6,
     seed: Annotated[int | None, typer.Option(help="Draw the images with this seed.", min=0)] = None,
     split: Annotated[
@@ -60,7 +61,7 @@ def cam_command(
         raise ValueError("name the folders of the runs first: calibrant cam RUN RUN --images ID ID")
     if number > MOST_IMAGES or len(ids) > MOST_IMAGES:
         raise ValueError(f"a page shows at most {MOST_IMAGES} images, got {max(number, len(ids))}")
-    check_output(output, inputs=folders)
+    check_output(output, inputs=[*folders, data])
     from calibrant.experiments import ChosenImages, study_activation_maps
     from calibrant.report import draw_activation_maps, figure_path, in_style, save_figure, write_activation_page
 

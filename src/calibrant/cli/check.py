@@ -59,9 +59,7 @@ def check_command(
     by_group: Annotated[
         str | None, typer.Option(help="Judge every requirement in each group of this column too.")
     ] = None,
-    unknown: Annotated[
-        str | None, typer.Option(help="What a requirement that cannot be told counts as: pass or fail.")
-    ] = None,
+    unknown: Annotated[str | None, typer.Option(help="What an undecided requirement counts as: pass or fail.")] = None,
     split: Split = None,
     repeats: Repeats = None,
     column: Column = None,

@@ -76,7 +76,7 @@ def compare_command(
         bool, typer.Option("--retry-failed", help="Also retry runs that failed deterministically.")
     ] = False,
     keep_held_out: Annotated[
-        bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")
+        bool, typer.Option("--keep-held-out", help="Do not retrain on all data, with those held out for the search.")
     ] = False,
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
@@ -121,7 +121,7 @@ def compare_command(
             quiet,
         )
     if not tables_by_name:
-        raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why")
+        raise ValueError(f"no run has any results; {output / 'runs.csv'} says why")
     if as_json:
         runs = len(comparison.results.column("run"))
         print_json(versioned("compare", {"folder": str(output), "runs": runs, "failed": len(comparison.failures)}))

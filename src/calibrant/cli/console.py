@@ -258,7 +258,7 @@ def acknowledge_interrupts(quiet: bool) -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: Any) -> None:
-        remark("stopping: runs save what they have", quiet)
+        remark("stopping once the runs have saved their state", quiet)
         signal.signal(signal.SIGINT, before)
         raise KeyboardInterrupt
 

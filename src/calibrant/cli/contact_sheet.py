@@ -20,7 +20,9 @@ def contact_sheet(dataset: Dataset, samples: int, beta: float, seed: int) -> Con
     cells = _cells(dataset, samples, beta, seed) if dataset.kind == "image" and len(dataset) else []
     if not cells:
         return None
-    text = f"{len(cells)} samples of {dataset.title}: up to a third odd ones, the others drawn with seed {seed}."
+    text = (
+        f"{len(cells)} samples of {dataset.title}: up to a third are odd ones, the others are drawn with seed {seed}."
+    )
     if dataset.boxes is not None:
         text += (
             " The dashed frame is one random resized crop. The caption says how much of it objects fill,"

@@ -214,7 +214,7 @@ def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:
     if {"train", "val"} <= set(splits):
         repeating.add("trainval")
     if left_out := [name for name in splits if name in repeating]:
-        remark(f"left out, as it repeats the others: {', '.join(left_out)} (--split {left_out[0]} looks at it)", quiet)
+        remark(f"left out because it repeats the others: {', '.join(left_out)} (--split {left_out[0]} shows it)", quiet)
     return [name for name in splits if name not in repeating]
 
 

@@ -62,7 +62,7 @@ def demo(
         for key in ("before", "repaired", "deployed"):
             say(f"{key.capitalize()}: {document[key]['value']} {document[key]['aside']}. {document[key]['text']}")
         print_line()
-        say("The same with files of your own (these run here, too):")
+        say("The same commands work on files of your own:")
         print_line(f"  cd {output}")
         for command in document["commands"]:
             print_line(f"  {command}")

@@ -66,8 +66,8 @@ def detect_command(
         raise ValueError(f"--reference {reference!r} is not one of the backbones: {', '.join(names)}")
     if devices * nodes > 1 and len(names) * len(numbers) > 1:
         raise ValueError(
-            "several processes train one detector at a time: name one --backbone and one seed (--seeds 0,), again for "
-            "each with the same folder, and at last all of them with --devices 1 for the tables"
+            "several processes train one detector at a time: run the command for each detector, with one --backbone, "
+            "one seed (--seeds 0,) and the same folder, and then once for all of them with --devices 1 for the tables"
         )
     bars: list[TrainingBar] = []
 

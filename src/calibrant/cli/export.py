@@ -59,8 +59,8 @@ def export_command(
     expected: Annotated[
         str | None,
         typer.Option(
-            help="What is right for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
-            "calibrant apply, or labels in .npy or .npz. What contradicts is not written."
+            help="The right answers for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
+            "calibrant apply, or labels in .npy or .npz. A graph that contradicts them is not written."
         ),
     ] = None,
     column: Column = None,
@@ -86,7 +86,7 @@ def export_command(
         raise ValueError("--column goes with --expected")
     if trust_code and run is None:
         raise ValueError("--trust-code goes with --run: the model of --model is run as you name it")
-    check_kind(output, "a graph", ".onnx", inputs=[policy, weights, onnx, inputs])
+    check_kind(output, "a graph", ".onnx", inputs=[policy, weights, onnx, inputs, expected])
     if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
     fitted = Policy.load(policy)

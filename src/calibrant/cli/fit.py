@@ -74,10 +74,11 @@ def fit_command(
     ] = None,
     target_cost: Annotated[float | None, typer.Option(help="With --costs: allowed mean cost of answers.")] = None,
     abstain_cost: Annotated[
-        float | None, typer.Option(help="With --costs: give no answer that is expected to cost more.")
+        float | None,
+        typer.Option(help="With --costs: the cost of abstaining; no answer that is expected to cost more is given."),
     ] = None,
     sets: Annotated[
-        float | None, share_option("Also give prediction sets that hold the true class this often, such as 95%.")
+        float | None, share_option("Also give prediction sets that contain the true class this often, such as 95%.")
     ] = None,
     set_method: Annotated[
         str, typer.Option(help="How the sets are made: lac, aps, raps or class-conditional.")
@@ -162,13 +163,13 @@ def print_policy(policy: Policy) -> None:
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
     samples, for_choice, for_threshold = (evidence[name] for name in ("samples", "for_choice", "for_threshold"))
-    nouns = [name for name in ("calibrator", "score") if len(evidence[f"{name}s"]) > 1] or ["plan of the tests"]
-    rest = "all of them" if for_threshold == samples else f"the other {count(for_threshold)}"
     if for_choice:
-        chosen = f"The {' and the '.join(nouns)} come{'s' if len(nouns) == 1 else ''} from {count(for_choice)}"
-        say(f"{chosen} of the {count(samples)} {unit}, the threshold from {rest}.")
+        nouns = [f"the {name}" for name in ("calibrator", "score") if len(evidence[f"{name}s"]) > 1]
+        purpose = f"to choose {' and '.join(nouns)}" if nouns else "to plan the tests"
+        rest = "all of them" if for_threshold == samples else f"the other {count(for_threshold)}"
+        say(f"Of the {count(samples)} {unit}, {count(for_choice)} were used {purpose}, {rest} to set the threshold.")
     else:
-        say(f"The threshold comes from all {count(samples)} {unit}; nothing was chosen.")
+        say(f"All {count(samples)} {unit} were used to set the threshold; nothing was chosen on them.")
     if policy.part_column is not None:
         level = next(iter(policy.parts.values())).confidence
         head = ["", "samples", "answers", "", "wrong", "at once"]
@@ -279,4 +280,4 @@ def _cost_rows(rows: Any) -> list[list[float]]:
     try:
         return [[float(cell) for cell in row] for row in rows]
     except OverflowError:  # a whole number beyond every float
-        raise ValueError("a cost must be a number of 64 bits, got one with hundreds of digits") from None
+        raise ValueError("a cost must fit in 64 bits, got a number with hundreds of digits") from None

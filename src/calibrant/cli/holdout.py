@@ -47,7 +47,7 @@ def holdout_command(
     share: Annotated[float, share_option("Share of the samples to fit on.")] = 0.5,
     by: Annotated[
         str | None,
-        typer.Option(help="Keep rows with the same value of this column together, such as a patient's; else of ids."),
+        typer.Option(help="Keep rows with the same value of this column together, such as a patient's (default: ids)."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option(help="A further column to keep in the two files (repeat for more).")

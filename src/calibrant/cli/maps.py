@@ -21,7 +21,7 @@ def maps_command(
             help="Folders of runs on masks, NAME=RUN to name one; or a comparison, for a run of each of its methods.",
         ),
     ],
-    image: Annotated[str, typer.Option(help="Id of the image in its data set, or the end of it.")],
+    image: Annotated[str, typer.Option(help="Id of the image in its data set, or the end of that id.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write.")] = Path("maps.html"),
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
@@ -34,7 +34,7 @@ def maps_command(
 
     Wrong pixels are ranked by confidence and by normalised logits, side by side.
     """
-    check_kind(output, "a page", ".html", ".htm", inputs=runs)
+    check_kind(output, "a page", ".html", ".htm", inputs=[*runs, data])
     from calibrant.experiments import image_maps, named_runs
     from calibrant.report import write_maps_page
 

@@ -60,22 +60,21 @@ def monitor_command(
         ),
     ] = None,
     labels_only: Annotated[
-        bool, typer.Option("--labels-only", help="The batches are labelled samples of rows that were seen before.")
+        bool, typer.Option("--labels-only", help="The batches are rows that were seen before, now with labels.")
     ] = False,
     name: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a batch is called, instead of its file (repeat for more): without ids a name means one batch."
+            help="Name of a batch, instead of its file name (repeat for more); without ids, one name means one batch."
         ),
     ] = None,
     acknowledge: Annotated[
-        str | None,
-        typer.Option(help="What was done about the alarms there are: it is recorded, and their tests start anew."),
+        str | None, typer.Option(help="Record what was done about the current alarms; their tests start anew.")
     ] = None,
     by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
     alpha: Annotated[float | None, share_option("The chance that the watch ever raises a false alarm (0.05).")] = None,
     alarm_on: Annotated[
-        str, typer.Option(help="What exit code 1 is for: any alarm, or that of the promise alone: any or promise.")
+        str, typer.Option(help="What exits with 1: any alarm, or only an alarm of the promise (any or promise).")
     ] = "any",
     corrected: Annotated[
         Path | None,
@@ -185,8 +184,8 @@ def _add_labels(watching: Monitor, late: dict[str, int], path: Path) -> None:
     if not watching.add_labels(late):
         example = next(iter(late))
         raise ValueError(
-            f"{path}: none of its {count(len(late))} ids, such as {example[:60]!r}, is of a sample of this watch: give "
-            "the ids as the batches have them, or the batches"
+            f"{path}: none of its {count(len(late))} ids, such as {example[:60]!r}, belongs to a sample of this "
+            "watch: write ids as in the batches, or add the missing batches first"
         )
 
 

@@ -23,10 +23,11 @@ LIST = "list"
 
 
 def paper_command(
-    name: Annotated[str, typer.Argument(help="acls.table3 and the like; list shows all of them.")],
-    more_runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="After --runs: more runs.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the item, such as acls.table3; list shows all.")],
+    more_runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="More runs, after --runs.")] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder; every item has its own in it, and all share their runs.")
+        Path,
+        typer.Option("--output", "-o", help="Folder; every item gets its own folder in it, and all share the runs."),
     ] = Path("papers"),
     data: Annotated[
         list[str] | None,
@@ -70,7 +71,7 @@ def paper_command(
     with show_progress(quiet, lines=True) as progress, continuable(quiet), acknowledge_interrupts(quiet):
         bench = papers.Workbench(output, small, folder, named, existing, parse_seeds(seeds), progress=progress)
         result = item.make(bench)
-    source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
+    source = "drawn scenes (--small)" if small else "finished runs" if existing else _data_of(item)
     lead = f"Made from {source}." if item.recipes else "Computed from the formulas; nothing was trained."
     files = papers.write_item(item, result, output / item.name, command=command_line(), lead=lead)
     if as_json:

@@ -34,4 +34,4 @@ def recipes_command(
         print_json([row._asdict() for row in rows])
     elif not quiet:
         print_table("Recipes", RecipeSummary._fields, rows, numbers=False)
-    remark("calibrant train NAME trains by one; calibrant recipes NAME prints it", quiet)
+    remark("calibrant train NAME trains with a recipe; calibrant recipes NAME prints it", quiet)

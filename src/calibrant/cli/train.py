@@ -124,9 +124,10 @@ def predict_command(
 ) -> None:
     """Predict a split of a data set with a trained model, or with the mean probability of several: a deep ensemble."""
     from calibrant.predictions import format_of
-    from calibrant.training import predict_mean, predict_run
+    from calibrant.training import RunFolder, predict_mean, predict_run
 
-    check_output(output, inputs=[*runs, data])
+    folders = [data] if data is not None else [RunFolder(run).recipe().data.path or None for run in runs]
+    check_output(output, inputs=[*runs, *folders])
     format_of(output)
     trusted = all(trusts_run(run, trust_code) for run in runs)
     options: dict[str, Any] = {

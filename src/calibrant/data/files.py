@@ -55,7 +55,7 @@ MAX_DEPTH = 64
 LINK_OUT = "link that leads out of the data folder"
 LINK_NOWHERE = "link that leads nowhere"
 NO_FILE = "pipe, device or socket, which is not read"
-TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not looked into"
+TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not searched"
 
 # PIL logs odd files, and Python prints log messages to the terminal where no handler is set up.
 logging.getLogger("PIL").addHandler(logging.NullHandler())

@@ -95,12 +95,12 @@ def _norm_words(final: Results) -> str:
     rows = final.where(set="test", posthoc="logit-norm")
     powers = {row.run: row.parameter for row in rows}
     counts = {
-        "of centred logits": sum(p > 0 for p in powers.values()),
-        "of logits as they are": sum(p < 0 for p in powers.values()),
-        "by the confidence alone, which no norm beat": sum(math.isnan(p) for p in powers.values()),
+        "normalises centred logits": sum(p > 0 for p in powers.values()),
+        "normalises the logits as they are": sum(p < 0 for p in powers.values()),
+        "keeps the confidence, which no norm improved on,": sum(math.isnan(p) for p in powers.values()),
     }
-    words = [f"{words} in {count}" for words, count in counts.items() if count]
-    return f"Of {len(powers)} runs logit normalisation ranks {', '.join(words)}." if words else ""
+    words = [f"{words} in {count} of {len(powers)} runs" for words, count in counts.items() if count]
+    return f"Logit normalisation, chosen on held-out data, {enumerate_words(words)}." if words else ""
 
 
 def _methods_without_runs(comparison: Comparison) -> Iterator[tuple[str, str]]:

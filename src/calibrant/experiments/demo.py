@@ -223,7 +223,7 @@ def _document(report: Audit, policy: Policy, size: Mapping[str, int], exported: 
     if isinstance(exported, Exported):
         run = (
             f"given the pixels of {count(exported.rows)} test pictures, onnxruntime answered "
-            f"{count(exported.accepted)} and decided as network and policy do"
+            f"{count(exported.accepted)} and made the same decisions as network and policy"
         )
     return {
         "title": "One network: before, repaired, deployed",

@@ -39,9 +39,9 @@ ENOUGH = 0.95
 CHECK = "demo_claims.json"
 
 STUDY_LEGEND = (
-    "Methods: ce is cross-entropy, ls label smoothing, mbls margin-based label smoothing, acls adaptive and "
-    "conditional label smoothing, lr label relaxation. als smooths every target by how much of the picture the object "
-    "fills; it is unsure by design, which shows as a large ECE, and surely so where no object is in sight.",
+    "Methods: CE is cross-entropy, LS label smoothing, MbLS margin-based label smoothing, ACLS adaptive and "
+    "conditional label smoothing, LR label relaxation. ALS smooths every target by how much of the picture the object "
+    "fills; it is unsure by design, which shows as a large ECE, above all where no object is in sight.",
     "Sets: texture shows the test pictures with colours and patterns never seen, mixed is both together, context is "
     "the test pictures with every object covered.",
     "Numbers: ECE is how far confidence lies from accuracy, AECE the same in bins of equal size; NLL judges the "
@@ -220,7 +220,7 @@ def with_check(effect: Mapping[str, Any]) -> dict[str, Any]:
         notes.append(f"Held in {entry['held']} of {check['sets']} checked sets.")
         if verdict == "holds" and not is_reliable(entry["held"], check["sets"]):
             verdict = "does not hold"
-            notes.append("It holds for the seeds of this page, which is too little.")
+            notes.append("It holds for the seeds of this page, which is too little evidence.")
     if verdict != "holds" and effect["why"]:
         notes.append(effect["why"])
     return {**effect, "verdict": verdict, "note": " ".join(notes)}

@@ -164,7 +164,7 @@ class ExpectedCheck:
         gap = significant(self.gap, 2)
         order, more = find_order(np.concatenate(self._ours), np.concatenate(self._theirs))
         if order or self.differing > MOST_DIFFERING * self.rows:
-            if order:
+            if 2 * more > self.labels:  # else another model, of which some order happens to agree with more
                 hint = f"{order_words(self.policy, order)}, {count(more)} more would agree"
             off = f", and probabilities differ by up to {gap}" if has_confidence else ""
             raise ValueError(

@@ -85,7 +85,7 @@ def export_onnx(
     probabilities and confidences within 1e-5, prediction sets equal in every class.
 
     That does not show that the model is the policy's, or that its outputs are in the order of the policy's classes.
-    Where an ONNX model has a label output of its own, the class of its largest output must be that label, but for few
+    Where a model has a label output of its own, the class of its largest output must be that label, but for few
     rows; with ``expected`` the answers must be the expected ones, but for 1% of the rows, which float32 may explain.
     What contradicts is a ValueError. What nothing was there to check by is listed in ``not_checked``.
 
@@ -201,7 +201,7 @@ def export_onnx(
 
 def _check_model_arguments(path: Path, model: Any, onnx_model: Any, model_options: dict[str, Any]) -> None:
     if model is not None and onnx_model is not None:
-        raise ValueError("model and onnx_model are both given: one of them makes the logits")
+        raise ValueError("give model or onnx_model, not both")
     if model is None and onnx_model is None:
         for name, value in model_options.items():
             if value is not None:
@@ -216,7 +216,7 @@ def _check_opset(opset: int | None, onnx_model: Any) -> None:
 
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and onnx_model is not None:
-        raise ValueError("opset is not taken with onnx_model, which has its own")
+        raise ValueError("opset cannot be given with onnx_model, which has its own")
     if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest):
         raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
 
@@ -234,7 +234,7 @@ def _policy_agreement(verification: Verification) -> Agreement:
 def _missing_model(policy: Policy) -> str:
     """What a graph without a model leaves to those who use it."""
     order = "" if policy.class_names is None else f", in the order {listing(policy.class_names, 5)}"
-    return f"the model: its {policy.takes} must be those that the policy was fitted on{order}"
+    return f"that the model's {policy.takes} are those that the policy was fitted on{order}"
 
 
 def _missing_evidence(
@@ -266,7 +266,7 @@ def _remarks(policy: Policy, verification: Verification, batches: Sequence[Check
         remarks.append(f"The policy never answers, so the graph's accept is always false. {policy.summary}")
     if verification.undecided:
         remarks.append(
-            f"In {verification.undecided} of {rows} rows the answers differ by what rounding of the logits explains, "
+            f"In {verification.undecided} of {rows} rows the answers differ as rounding of the logits explains, "
             f"the probabilities by up to {verification.blur:.2g}."
         )
     expected, share = policy.threshold.coverage.value, verification.accepted / max(1, rows)

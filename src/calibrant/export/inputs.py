@@ -54,7 +54,7 @@ def model_batches(
     dims = next((value.dims for value in source.inputs if value.dims != ()), None)
     size = dims[0] if dims and isinstance(dims[0], int) else None
     if size is not None:
-        source.remarks.append(f"The model's batch is fixed at {size}: so is the graph's.")
+        source.remarks.append(f"The batch size of the model is fixed at {size}, and so is that of the graph.")
     if inputs is not None:
         feeds = _cut(source.inputs, inputs, size, groups)
     else:

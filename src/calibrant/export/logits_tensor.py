@@ -80,7 +80,7 @@ def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bo
     if not _can_be_logits(logits, policy):
         hint = one_column_hint(policy, logits.dims)
         raise ValueError(f"the policy is for {policy.kind} and takes {shape_of_logits(policy)}, got {logits}{hint}")
-    _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
+    _check_maker(graph, logits.name, policy, inside=inside)
     names_classes = _check_order_of_classes(graph, policy)
     inputs = tuple(_tensor_info(value) for value in graph.input)
     label, kept = _find_label(graph, inferred, policy, logits.name), onnx.GraphProto()
@@ -286,16 +286,16 @@ def _operation(node: NodeProto | None) -> str:
     return node.op_type if node is not None and node.domain in _DOMAINS else ""
 
 
-def _check_maker(graph: GraphProto, tensor: str, policy: Policy, *, named: bool, inside: bool) -> None:
+def _check_maker(graph: GraphProto, tensor: str, policy: Policy, *, inside: bool) -> None:
     """Raise if what made a tensor gives probabilities and the policy takes logits.
 
-    The outputs of a tree ensemble may be either: if the user named them, they are judged by their values alone.
+    The outputs of a tree ensemble may be either, those of a forest or of boosting: they are judged by their values.
     """
     if policy.takes != "logits":
         return
     makers = {name: node for node in graph.node for name in node.output if name}
     maker = _find_maker(makers, tensor)
-    if not _gives_probabilities(maker) and not (_operation(maker) == "TreeEnsembleClassifier" and not named):
+    if not _gives_probabilities(maker):
         return
     before = _tensor_before(makers, maker)
     ways = ["fit the policy on probabilities"]

@@ -34,8 +34,16 @@ if TYPE_CHECKING:
     from calibrant.selective import Policy
 
 
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 class SingleOutput(nn.Module):
-    """A model of which one output is taken, by key, attribute or position."""
+    """A model of which one output is taken, by key, attribute or position.
+
+    After a look at a sample ``more`` are the names of outputs that hold whole numbers: one may be its own label.
+    """
+
+    more: tuple[str, ...] = ()
 
     def __init__(self, model: nn.Module, output: str | None) -> None:
         super().__init__()
@@ -43,9 +51,27 @@ class SingleOutput(nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}{other_framework(model)}")
         self.model, self.output = model, output
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits of a batch."""
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """The logits of a batch, and `more`."""
         result = self.model(inputs)
+        logits, entries = self._choose(result), _entries(result)
+        return logits, *(entries[name] for name in self.more)
+
+    def look(self, inputs: Tensor) -> Tensor:
+        """The logits of a batch; `more` are set to the names of what may be a label."""
+        result = self.model(inputs)
+        logits = self._choose(result)
+        self.more = tuple(
+            name
+            for name, value in _entries(result).items()
+            if isinstance(value, Tensor)
+            and value.dtype in _WHOLE
+            and value.shape[:1] == logits.shape[:1]
+            and name not in (INPUT, LOGITS)
+        )
+        return logits
+
+    def _choose(self, result: Any) -> Tensor:
         if self.output is not None:
             if isinstance(result, Mapping) and self.output in result:
                 result = result[self.output]
@@ -62,7 +88,14 @@ class SingleOutput(nn.Module):
     def answer(self, inputs: npt.NDArray[Any]) -> Tensor:
         """Logits of a batch that is an array."""
         with torch.no_grad():
-            return self(torch.from_numpy(inputs).to(_weight(self).device)).cpu()
+            return self(torch.from_numpy(inputs).to(_weight(self).device))[0].cpu()
+
+
+def _entries(result: Any) -> dict[str, Any]:
+    """What a model returns besides one tensor, by key or position."""
+    if isinstance(result, list | tuple):
+        return {str(i): value for i, value in enumerate(result)}
+    return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else {}
 
 
 def _weight(model: nn.Module) -> Tensor:
@@ -86,7 +119,7 @@ def to_logits_model(
     sample = _sample(model, shape, inputs)
     with torch.no_grad():
         try:
-            check_logits(model(sample), policy)
+            check_logits(model.look(sample), policy)
         except ValueError:
             raise
         except (Exception, SystemExit) as error:
@@ -120,7 +153,7 @@ def _sample(model: nn.Module, shape: Sequence[int] | None, inputs: Any) -> Tenso
     return sample.to(weight.device, dtype if sample.is_floating_point() else None)
 
 
-def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> ModelProto:
+def to_onnx(model: SingleOutput, sample: Tensor, opset: int, *, free: bool) -> ModelProto:
     """The model as ONNX with a batch of any size, and with ``free`` an image of any size where it allows that."""
     dim = torch.export.Dim
     dims: dict[int, Any] = {0: dim("batch")}
@@ -140,7 +173,7 @@ def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> Mode
                 dynamo=True,
                 dynamic_shapes=(dims,),
                 input_names=[INPUT],
-                output_names=[LOGITS],
+                output_names=[LOGITS, *model.more],
                 opset_version=opset,
                 verbose=False,
             )

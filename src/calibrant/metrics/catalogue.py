@@ -89,7 +89,7 @@ _METRICS = (
            "area under the generalised risk-coverage curve: mean share accepted and wrong",
            title="area under the generalised risk-coverage curve"),
     Metric("coverage_at_risk", "Coverage at risk", "share", "Selective", "high", (0, 1),
-           "largest share that can be accepted at the error rate allowed"),
+           "largest share that can be accepted at the allowed error rate"),
     Metric("risk_at_coverage", "Risk at coverage", "share", "Selective", "low", (0, 1),
            "error rate of the most confident predictions of a share"),
 )  # fmt: skip

@@ -113,7 +113,7 @@ def label_array(
     if counted is None or counted.all():
         return y.astype(np.int64), None
     if not counted.any():
-        raise ValueError(f"labels must have a position that counts, got {ignore_index} everywhere")
+        raise ValueError(f"labels must not all be ignored, got {ignore_index} everywhere")
     return np.where(counted, y, 0).astype(np.int64), counted
 
 

@@ -158,7 +158,7 @@ def _draw_pixels(
             spots = np.sort(draw.choice(spots, per_image, replace=False))
         indices.append(spots)
     if not any(map(len, indices)):
-        raise ValueError("labels must have a pixel that counts, got none")
+        raise ValueError("labels must not all be ignored, got no pixel that counts")
     return indices
 
 

@@ -203,8 +203,8 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     if test.name == "coverage":
         share, fitted = batch.accepted / batch.samples, watch.reference_coverage.value
         verb = "fewer" if share < fitted else "more"
-        shares = f"{percent(share)} of {batch.name}, {percent(fitted)} then"
-        return f"The policy answers {verb} samples than at the fit: {shares}."
+        shares = f"{percent(share)} of {batch.name}, against {percent(fitted)} at the fit"
+        return f"The policy answers {verb} samples than before: {shares}."
     reference = (policy.evidence.get("reference") or {})[test.name]
     then = np.array(reference["counts"]) / sum(reference["counts"])
     now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
@@ -218,8 +218,8 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
         what = f"The class {name} is" if number == 1 else f"The {count(number)} rarest classes together are"
         verb = "less often" if now[cell] < then[cell] else "more often"
         return (
-            f"{what} predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {batch.name}, for "
-            f"{percent(then[cell])} then."
+            f"{what} predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {batch.name}, "
+            f"against {percent(then[cell])} then."
         )
     below_now, below_then = np.cumsum(now)[:-1], np.cumsum(then)[:-1]
     if not len(below_now):
@@ -229,7 +229,7 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
     value = percent(reference["edges"][edge]) if test.name == "confidence" else significant(reference["edges"][edge], 3)
     return (
         f"The {test.name} is {verb} than at the fit: it is below {value} for {percent(below_now[edge])} of the samples "
-        f"of {batch.name}, for {percent(below_then[edge])} then."
+        f"of {batch.name}, against {percent(below_then[edge])} then."
     )
 
 
@@ -246,8 +246,8 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch, matches: dict[st
     if matches is not None:
         unmatched = matches["labels"] - matches["matched"]
         lines.append(
-            f"{count(matches['matched'])} of {count(matches['labels'])} labels that came later are of samples of this "
-            f"watch; {count(unmatched) if unmatched else 'none'} match{'es' * (unmatched < 2)} no id."
+            f"{count(matches['matched'])} of {count(matches['labels'])} labels that came later belong to samples of "
+            f"this watch; {count(unmatched) if unmatched else 'none'} match{'es' * (unmatched < 2)} no id."
         )
     for item in [item for item in state.acknowledgements if item.tests][-1:]:
         lines.append(f"Alarms were acknowledged on {item.date} ({item.text}); their tests have started anew since.")
@@ -311,23 +311,23 @@ def _judge_shift(shift: ShiftEntry, size: float, has_alarm: bool, batch: str, sa
         effect = f" On the labels that are known, corrected probabilities are {verdict}: {nll}."
     if shift.p_unchanged is None:
         return False, (
-            "Whether the shares of the classes have changed cannot be tested: the policy does not keep how the samples "
-            "of each class look; one that is fitted now, for at most 100 classes, does."
+            "Whether the shares of the classes have changed cannot be tested: the policy does not record how the "
+            "samples of each class look; one that is fitted now, for at most 100 classes, does."
         )
     if not has_alarm or shift.p_unchanged >= LARGEST_UNCHANGED or size < SMALLEST_SHIFT:
         return False, "There is no sign that the shares of the classes have changed."
     if samples < FEWEST_JUDGED:
         return False, (
-            f"The predicted classes have changed; a batch of {count(samples)} samples does not tell whether other "
-            f"shares of the classes are all that has changed, one of {count(FEWEST_JUDGED)} may."
+            f"The predicted classes have changed; a batch of {count(samples)} samples cannot tell whether different "
+            f"shares of the classes are all that has changed; one of {count(FEWEST_JUDGED)} may."
         )
     if (shift.p_explained or 0.0) < LEAST_EXPLAINED:
         return False, (
-            f"The predicted classes have changed, but other shares of the classes do not explain {batch}: the samples "
-            "of a class look different from those at the fit. No correction is advised."
+            f"The predicted classes have changed, but different shares of the classes do not explain {batch}: the "
+            "samples of a class look different from those at the fit. No correction is advised."
         )
     if effect and not (shift.nll_after or 0.0) < (shift.nll_before or 0.0):
-        return False, f"Other shares of the classes would explain {batch}, but no correction is advised.{effect}"
+        return False, f"Different shares of the classes would explain {batch}, but no correction is advised.{effect}"
     return True, (
         f"The shares of the classes have changed by {percent(size)}, which explains {batch}: the samples of each class "
         f"look as they did at the fit. Probabilities can be corrected for that with --corrected FILE.{effect}"

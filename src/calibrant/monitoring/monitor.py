@@ -219,7 +219,7 @@ class Monitor:
         same = next((batch for batch in namesakes if batch.looks == counts.looks), None)
         if namesakes and same is None:
             raise ValueError(
-                f"this watch has a batch called {shorten(name)!r} with other values: call this one something else "
+                f"this watch has a batch called {shorten(name)!r} with other values: give this one another name "
                 "(--name), or give the samples ids, by which each counts once"
             )
         return same

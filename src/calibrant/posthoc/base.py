@@ -82,7 +82,7 @@ class Stream:
             rows += len(y)
             yield z.astype(np.float64) if self._wide else z, y
         if not rows:
-            raise ValueError(f"labels must have one that counts, got {self.ignore_index} everywhere")
+            raise ValueError(f"labels must not all be ignored, got {self.ignore_index} everywhere")
         self._checked = True
         self.passes += 1
 
@@ -117,7 +117,7 @@ class Stream:
 
 def _check_fittable(predictions: Predictions, labels: Any) -> None:
     if labels is not None:
-        raise ValueError("labels are part of the predictions: give one or the other")
+        raise ValueError("the predictions hold labels already: leave out the argument labels")
     if predictions.split == "test":
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
@@ -263,7 +263,7 @@ class Calibrator(Parameters, ABC):
     def predict_proba(self, logits: Any) -> Any:
         """The calibrated probabilities, ``[N, C]`` or ``[N, C, ...]``, of the kind and precision that came."""
         if isinstance(logits, Predictions):
-            raise ValueError("predict_proba takes arrays: transform gives predictions for predictions")
+            raise ValueError("predict_proba takes arrays; transform takes Predictions and returns Predictions")
         calibrated = self.transform(logits)
         z, _ = as_numpy("logits", calibrated)
         exps = np.exp(z - z.max(1, keepdims=True))

@@ -89,7 +89,9 @@ def check_expansion(name: str, size: int, compressed: int) -> None:
 def check_crc(crc: int, expected: int, path: str, meaning: str = "the file is damaged") -> None:
     """Refuse bytes that are not those that were written; ``meaning`` is what a wrong checksum says."""
     if crc != expected:
-        raise FileError(f"{path}: {meaning}: a checksum is {crc:08x}, expected {expected:08x}; get or write it again")
+        raise FileError(
+            f"{path}: {meaning}: a checksum is {crc:08x}, expected {expected:08x}; download or write it again"
+        )
 
 
 class Stamp(NamedTuple):

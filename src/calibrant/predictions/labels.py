@@ -82,10 +82,12 @@ class LabelDecoder:
                 odd = np.array([not is_whole(text) for text in labels.flat]).reshape(labels.shape)
                 raise value_error(f"{title} must be whole numbers as in other rows", labels, odd, location)
             labels = numbers
-        if labels.dtype.kind == "b" and self.positive is not None:
+        if labels.dtype.kind == "b":  # true and false are no numbers: names, or whether it is the positive class
             lower = [name.lower() for name in self.names or ()]
-            positions = [lower.index("false"), lower.index("true")] if "true" in lower and "false" in lower else [0, 1]
-            return np.array(positions)[labels.astype(np.int64)]
+            if sorted(lower) == ["false", "true"]:
+                return np.array([lower.index("false"), lower.index("true")])[labels.astype(np.int64)]
+            if lower and self.positive == 1 and not all(map(is_whole, lower)):
+                return labels.astype(np.int64)
         labels = whole_labels(title, labels, location)
         if labels.dtype.kind not in "iu":
             return labels

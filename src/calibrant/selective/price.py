@@ -130,7 +130,7 @@ def _price_of_precision(promise: Promise, answered: Answered, class_names: Seque
         name = class_name(label, class_names)
         recall = _measure("recall", label, right, samples, level)
         precision = _measure("precision", label, right, answers, level)
-        found = f"{count(right)} of the {count(samples)} samples of {name} are answered so"
+        found = f"{count(right)} of the {count(samples)} samples of {name} are answered as {name}"
         words.append(f"{found}{_named_share(recall, level)}")
         if answers:
             correct = f"{count(right)} of {count(answers)} answers that say {name} are right"

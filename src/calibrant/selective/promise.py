@@ -292,7 +292,7 @@ def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None
     if len(promises) == 1:
         return promises[0]
     if any(promise.of != "precision" for promise in promises):
-        raise ValueError("several promises at once are for the precision of different classes")
+        raise ValueError("several promises at once must be for the precision of different classes")
     shares = tuple(share for promise in promises for share in promise.shares)
     if len(dict(shares)) < len(shares):
         raise ValueError("the precision of a class is promised twice")

@@ -136,7 +136,7 @@ def test_an_exif_rotation_beside_boxes_and_broken_metadata(tmp_path):
     "value", ["", "x", "nan", "inf", "1e400", "1_000", "1,5", None, True, [1], float("nan"), 10**400]
 )
 def test_what_is_not_a_number(value):
-    with pytest.raises(ValueError, match="is not a number that a coordinate can be"):
+    with pytest.raises(ValueError, match="coordinate"):
         parse_number(value)
 
 

@@ -124,7 +124,7 @@ def test_folders_in_folders_without_end(tmp_path, monkeypatch):
         os.mkdir("d")
         os.chdir("d")
     try:
-        what = "folder below more than 64 others, which is not looked into"
+        what = "folder below more than 64 others, which is not searched"
         with pytest.raises(ValueError, match=what):
             read(root)
         data = read(root, on_error="skip")

@@ -77,7 +77,7 @@ def test_voc_files_in_one_folder(tmp_path):
     assert (data.classes, data.labels.tolist()) == (("cat", "dog"), [1, 0])
     assert odd(data.report) == {
         "class with a single box": 2,
-        "file name in the annotation that is not there: the image beside it is used": 1,
+        "annotation that names a missing image: the image beside it is used": 1,
         "size in the annotation that is not the image's": 1,
     }
     # With every header read, the second image turns out smaller than its annotation says.
@@ -149,7 +149,7 @@ def test_xml_files_that_are_links(tmp_path):
 ONE_STEM = "images of one stem, of which one is used"
 
 
-OTHER_IMAGE = "file name in the annotation is another image's: the one of its own name is used"
+OTHER_IMAGE = "annotation that names another image: the image of its own name is used"
 
 
 def test_an_annotation_belongs_to_the_image_of_its_own_name(tmp_path):

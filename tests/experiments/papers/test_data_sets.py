@@ -91,6 +91,8 @@ def test_files_that_do_not_say_are_asked_for_by_name(tmp_path):
     with pytest.raises(ValueError, match="--data mnist=DIR"):
         find_data(MNIST, str(home), {})
     assert find_data(FASHION, None, {"fashion-mnist": str(home)}) == str(home)
+    with pytest.raises(ValueError, match="cannot be both"):
+        find_data(FASHION, None, {"fashion-mnist": str(home), "mnist": str(tmp_path / "." / "a")})
 
 
 def test_folders_are_given_plain_or_by_name(tmp_path):
@@ -103,5 +105,7 @@ def test_folders_are_given_plain_or_by_name(tmp_path):
         parse_folders(["fashon-mnist=b"], recipes)
     with pytest.raises(ValueError, match="twice"):
         parse_folders(["mnist=a", "mnist=b"], recipes)
+    with pytest.raises(ValueError, match="mnist="):
+        parse_folders(["mnist="], recipes)
     with pytest.raises(ValueError, match="NAME=DIR"):
         parse_folders([str(tmp_path), str(odd)], recipes)

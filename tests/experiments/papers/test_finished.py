@@ -53,10 +53,26 @@ def test_both_halves_of_a_table_have_their_own_numbers(tmp_path):
         for name, share in (("mnist", 0.95), ("fashion-mnist", 0.75))
     ]
     cells = ours(make("lr.table1", runs, tmp_path).tables["table1"])
-    assert cells["CE (alpha = 0)", "", "mnist mlp: Accuracy"] == pytest.approx(number(runs[0], "accuracy"))
-    assert cells["CE (alpha = 0)", "", "fashion mnist mlp: Accuracy"] == pytest.approx(number(runs[1], "accuracy"))
+    assert cells["CE (alpha = 0)", "", "MNIST, MLP: Accuracy"] == pytest.approx(number(runs[0], "accuracy"))
+    assert cells["CE (alpha = 0)", "", "Fashion-MNIST, MLP: Accuracy"] == pytest.approx(number(runs[1], "accuracy"))
     cells = ours(make("lr.table1", runs[:1], tmp_path).tables["table1"])
-    assert not any("fashion" in key[2] for key in cells)
+    assert not any("Fashion" in key[2] for key in cells)
+
+
+def test_a_conclusion_names_its_data_set_and_needs_numbers_that_differ(tmp_path):
+    runs = [
+        fake_run(tmp_path / recipe, planned(recipe, "ce"), classes, samples)
+        for recipe, classes, samples in ((CIFAR_50, 10, CIFAR), (TINY_50, 200, TINY))
+    ]
+    notes = make("acls.table3", runs, tmp_path).notes
+    assert {note.partition(",")[0] for note in notes} == {"CIFAR-10", "Tiny-ImageNet"}
+    assert not any("Accuracy" in note for note in notes)  # a temperature changes no prediction
+    mnist = fake_run(tmp_path / "mnist", planned("lr_mnist_mlp", "ce"), NAMES["mnist"], MNIST)
+    assert "table1-ranks" not in make("lr.table1", [mnist], tmp_path).tables  # one loss has no rank
+    alone = planned("sc_imagenet_resnet50", "ce")
+    sizes = {"train": 1_231_167, "val": 50_000, "test": 50_000}
+    pooled = make("sc.fig8", [fake_run(tmp_path / "sc", alone, 1000, sizes, sets=["sketch"])], tmp_path)
+    assert not any("same seed" in note for note in pooled.notes)  # nothing to compare
 
 
 DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}}
@@ -65,8 +81,8 @@ DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}
 @pytest.mark.parametrize(
     ("recipe", "classes", "samples", "facts"),
     [
-        (check_recipe(DIGITS, "digits"), 10, {"train": 1047, "test": 450}, ("mlp (hidden=[16])", "digits", "1,497")),
-        (planned(CIFAR_50, "ce"), 10, {"train": 450, "val": 50, "test": 100}, ("CIFAR-10", "600 samples", "60,000")),
+        (check_recipe(DIGITS, "digits"), 10, {"train": 1047, "test": 450}, ("mlp (hidden=[16])", "digits", "1,047")),
+        (planned(CIFAR_50, "ce"), 10, {"train": 450, "val": 50, "test": 100}, ("CIFAR-10", "450 train", "50,000")),
         (planned(CIFAR_50, "ce"), 9, CIFAR, ("9 classes", "10 classes")),
         (planned(CIFAR_50, "ce", model={"name": "resnet20"}), 10, CIFAR, ("resnet20", "resnet50")),
         (planned(CIFAR_50, "ce", model={"name": "resnet50", "stem": "64"}), 10, CIFAR, ("stem=64", "stem=32")),

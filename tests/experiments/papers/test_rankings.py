@@ -15,9 +15,7 @@ def test_words_of_numbers():
 
 
 def test_runs_of_other_methods_are_refused(bench):
-    with pytest.raises(
-        ValueError, match=r"drawn from runs of 'ce' and 'ls, alpha=0.2', and the runs given are of ce, ls"
-    ):
+    with pytest.raises(ValueError, match=r"needs runs of 'ls, alpha=0.9', and the runs given are of ce, ls"):
         rankings.smoothing_runs(bench, "sc_imagenet_resnet50", methods=["ls, alpha=0.9"])
 
 

@@ -122,6 +122,7 @@ def test_rankings_that_cannot_be_read(tmp_path, lines, message):
     [
         {"logits": [1.5, -0.5, 0], "label": True},
         {"probabilities_0": 0.5, "probabilities_1": 0.25, "probabilities_2": 0.25, "label": False},
+        {"prob_0": 0.5, "prob_1": 0.5, "label": True},
         {"confidence": True, "correct": True},
     ],
 )
@@ -132,6 +133,15 @@ def test_true_and_false_are_no_numbers(fields, tmp_path):
     pq.write_table(pa.Table.from_pylist([fields] * 2), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"x.parquet: .*bool"):
         Predictions.open(tmp_path / "x.parquet").load()
+
+
+@pytest.mark.parametrize("column", ["prob_1", "probabilities", "label"])
+def test_a_number_of_hundreds_of_digits_is_named_by_column_and_line(column, tmp_path):
+    fields = {"probabilities": [0.5, 0.5]} if column == "probabilities" else {"prob_0": 0.5, "prob_1": 0.5}
+    fields["label"] = 1
+    huge = fields | {column: [0.5, 10**400] if column == "probabilities" else 10**400}
+    with pytest.raises(ValueError, match=rf"'{column}'.*line 2"):
+        opened(tmp_path, fields, huge).load()
 
 
 def test_true_and_false_are_two_classes(tmp_path):

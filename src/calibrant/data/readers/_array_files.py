@@ -58,7 +58,7 @@ class Npz:
             stated = _stated_members(path, file)
             self._archive = zipfile.ZipFile(file)
             if len(self._archive.infolist()) != stated:  # a damaged length hides the members after it
-                raise UnreadableError(f"{path}: the archive has another number of members than it says")
+                raise UnreadableError(f"{path}: the archive has a different number of members than it says")
             for info in self._archive.infolist():
                 with self._archive.open(info) as member:  # compares its two names, also of what is no array
                     name = info.filename.removesuffix(".npy")
@@ -129,7 +129,7 @@ def _check_text(array: NDArray[Any], subject: str) -> NDArray[Any]:
         number = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         codes = np.ascontiguousarray(np.atleast_1d(array)).view(number)
         if codes.max(initial=0) > _UNICODE:
-            raise UnreadableError(f"{subject} holds texts with numbers in them that stand for no character")
+            raise UnreadableError(f"{subject} holds text with code points that are not characters")
     return array
 
 

@@ -91,7 +91,7 @@ def parse_number(value: object) -> float:
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
         result = float(value)
     if not abs(result) <= _LARGEST:
-        raise ValueError(f"{short_repr(value)} is not a number that a coordinate can be")
+        raise ValueError(f"{short_repr(value)} is not a valid coordinate")
     return result
 
 
@@ -362,7 +362,7 @@ def _decode_xml(path: Path) -> tuple[str, bool]:
             raise LookupError
         return data.decode(codec), False
     except LookupError as error:
-        raise UnreadableError(f"{path}: the file is not XML in an encoding that is known, but {encoding!r}") from error
+        raise UnreadableError(f"{path}: the file is not XML in a known encoding, but {encoding!r}") from error
     except ValueError as error:
         raise UnreadableError(f"{path}: the file is not XML in {encoding}, as its beginning says") from error
 

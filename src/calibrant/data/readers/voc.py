@@ -70,8 +70,8 @@ _LARGEST_MATLAB = 2**24
 _ALL = ("all",)
 _XML = frozenset({".xml"})
 _VOC = re.compile(r"VOC(20\d\d)?")
-_OTHER_IMAGE = "file name in the annotation is another image's: the one of its own name is used"
-_NO_IMAGE = "file name in the annotation that is not there: the image beside it is used"
+_OTHER_IMAGE = "annotation that names another image: the image of its own name is used"
+_NO_IMAGE = "annotation that names a missing image: the image beside it is used"
 
 
 def _splits(root: Path) -> tuple[str, ...]:

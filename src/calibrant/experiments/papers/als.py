@@ -46,7 +46,7 @@ CONVOLUTIONS: dict[str, Any] = {"model": {"name": "small_cnn", "width": 16}, "da
 CLASSIFIER: dict[str, Any] = {"model": {"name": "small_resnet", "width": 8}, "data": _SCENES}
 #: In small: the values that differ from the recipe.
 DETECTOR: dict[str, Any] = {
-    "title": "drawn scenes, in small",
+    "title": "drawn scenes (small)",
     "data": {
         "layout": "scenes",
         **_SCENES,

@@ -43,14 +43,9 @@ class PublishedData:
 
     @property
     def words(self) -> str:
-        """Its name with its size: ``"CIFAR-10 (10 classes, 60,000 samples)"``."""
-        return f"{self.title} ({', '.join([f'{count(self.classes)} classes', *self._sizes])})"
-
-    @property
-    def _sizes(self) -> list[str]:
-        if self.train and self.test is not None:
-            return [f"{' or '.join(count(number + self.test) for number in self.train)} samples"]
-        return [f"{count(self.test)} test samples"] if self.test is not None else []
+        """Its name with its sizes: ``"CIFAR-10 (10 classes, samples: 50,000 train, 10,000 test)"``."""
+        sizes = {"train": " or ".join(map(count, self.train)), "test": "" if self.test is None else count(self.test)}
+        return f"{self.title} ({size_words(self.classes, sizes)})"
 
     def has_classes(self, classes: Sequence[str]) -> bool:
         """Whether these can be the names of its classes."""
@@ -73,6 +68,12 @@ class PublishedData:
         return is_test and (
             not self.train or any(abs(parts["train"] - number) <= self.tolerance * number for number in self.train)
         )
+
+
+def size_words(classes: int, samples: Mapping[str, str]) -> str:
+    """The number of classes, and of the samples of each set where it is known."""
+    sizes = ", ".join(f"{number} {name}" for name, number in samples.items() if number)
+    return f"{count(classes)} classes" + (f", samples: {sizes}" if sizes else "")
 
 
 _IMAGENET = PublishedData("imagenet", "ImageNet", "imagenet", 1000, (1_281_167,), 50_000)
@@ -111,7 +112,7 @@ def data_of(recipe: str) -> PublishedData | None:
 
     Example:
         >>> data_of("lr_fashion_mnist_mlp").words
-        'Fashion-MNIST (10 classes, 70,000 samples)'
+        'Fashion-MNIST (10 classes, samples: 60,000 train, 10,000 test)'
     """
     if recipe in _OF_RECIPES:
         return _OF_RECIPES[recipe]
@@ -125,12 +126,14 @@ def parse_folders(texts: Sequence[str], recipes: Sequence[str]) -> tuple[str | N
         >>> parse_folders(["mnist=a", "fashion-mnist=b"], ["lr_mnist_mlp", "lr_fashion_mnist_mlp"])
         (None, {'mnist': 'a', 'fashion-mnist': 'b'})
     """
-    names = [data.name for recipe in recipes if (data := data_of(recipe)) is not None]
+    names = list(dict.fromkeys(data.name for recipe in recipes if (data := data_of(recipe)) is not None))
     plain: list[str] = []
     named: dict[str, str] = {}
     for text in texts:
         name, equals, folder = text.partition("=")
         if equals and name in names:
+            if not folder:
+                raise ValueError(f"--data {text} names no folder")
             if name in named:
                 raise ValueError(f"--data names {name} twice: {named[name]} and {folder}")
             named[name] = folder
@@ -167,6 +170,11 @@ def find_data(recipe: str, plain: str | None, named: Mapping[str, str]) -> str |
         raise ValueError(
             f"{folder}: {data.title} is here {len(fitting)} times; give one of them: --data {data.name}=DIR"
         )
+    rivals = [
+        name for name, other in named.items() if name != data.name and Path(other).resolve() == Path(folder).resolve()
+    ]
+    if unknown and rivals:
+        raise ValueError(f"{folder}: one folder of files cannot be both {data.name} and {rivals[0]}")
     if unknown and data.name in named and len(unknown) == 1:
         return str(unknown[0])
     if unknown:

@@ -21,7 +21,7 @@ from calibrant._numbers import count
 from calibrant._validation import listing
 from calibrant.experiments.comparison import RUNS, STUDY
 from calibrant.experiments.evaluation import flat, more_numbers, numbers
-from calibrant.experiments.papers.data_sets import PUBLISHED, PublishedData, data_of
+from calibrant.experiments.papers.data_sets import PUBLISHED, PublishedData, data_of, size_words
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.spaces import space
 from calibrant.experiments.study import Contender, Study, contenders_of
@@ -68,13 +68,14 @@ class FinishedRun:
     def words(self) -> str:
         """What it is: network, data and method."""
         layout = self.recipe.data.layout
-        data = PUBLISHED.get(layout)
-        if layout == "mnist" and data_of("lr_fashion_mnist_mlp").has_classes(self.classes):  # type: ignore[union-attr]
-            data = data_of("lr_fashion_mnist_mlp")
-        sizes = f"{count(len(self.classes))} classes, {count(sum(self.samples.values()))} samples"
+        known = [data for data in (PUBLISHED.get(layout), data_of("lr_fashion_mnist_mlp")) if data is not None]
+        titles = [data.title for data in known if data.layout == layout and data.has_classes(self.classes)]
+        title = (
+            titles[0] if titles else f"{layout} with the first class {self.classes[0]!r}" if self.classes else layout
+        )
+        sizes = size_words(len(self.classes), {name: count(number) for name, number in self.samples.items()})
         loss = [self.recipe.loss.name, *(f"{name}={value}" for name, value in self.recipe.loss.parameters.items())]
-        title = data.title if data is not None else layout
-        return f"a run of {_network_words(self.recipe.model)} on {title} ({sizes}), trained by {', '.join(loss)},"
+        return f"a run of {_network_words(self.recipe.model)} on {title} ({sizes}), trained with {', '.join(loss)},"
 
 
 def read_runs(path: Path) -> list[FinishedRun]:
@@ -243,14 +244,14 @@ def match_runs(plan: Recipe, runs: Iterable[FinishedRun], data: PublishedData | 
             continue
         path, purposes = run.folder.path, purposes_of(run, plan)
         if not purposes:
-            notes.append(f"{path} is left out: {run.words} is none of the methods of {plan.title or 'the recipe'}.")
+            notes.append(f"{path} is left out: {run.words} is of none of the methods of {plan.title or 'the recipe'}.")
         purposes = [purpose for purpose in purposes if purpose.method in wanted]
         if not purposes:
             continue
         keys = [(purpose.method, purpose.tuned_for, purpose.seed) for purpose in purposes]
         if any(owners.setdefault(key, path) != path for key in keys):
             method, _, seed = keys[0]
-            notes.append(f"{path} is left out: {owners[keys[0]]} is {method} with seed {seed} already.")
+            notes.append(f"{path} is left out: {owners[keys[0]]} is the run of {method} with seed {seed}.")
             continue
         folders.setdefault(purposes[0].method, {}).setdefault(purposes[0].seed, run.folder)
         of_run = (*numbers(path), *more_numbers(path, columns))
@@ -259,7 +260,10 @@ def match_runs(plan: Recipe, runs: Iterable[FinishedRun], data: PublishedData | 
             names = _training_differences(_plan_run(plan, contenders[method], seed), run.recipe, tuned=bool(target))
             if names:
                 changed.setdefault(names, []).append(f"{method}, seed {seed}")
-    notes += [f"Not trained as the recipe says, in {names}: {listing(labels, 6)}." for names, labels in changed.items()]
+    notes += [
+        f"Trained with other values of {names} than in the recipe: {listing(labels, 6)}."
+        for names, labels in changed.items()
+    ]
     return Matched(Results(values), folders, tuple(notes))
 
 
@@ -288,7 +292,7 @@ def check_methods(runs: Mapping[Path, Sequence[FinishedRun]], plan: Recipe, data
         fitting = [run for run in finished if fits_data(run, plan, data)]
         if fitting and not any(purposes_of(run, plan) for run in fitting):
             methods = listing([repr(name) for name in contenders_of(plan)], 12)
-            raise ValueError(f"{_first(fitting)} is none of the methods of {plan.title or 'the recipe'}: {methods}")
+            raise ValueError(f"{_first(fitting)} is of none of the methods of {plan.title or 'the recipe'}: {methods}")
 
 
 def _first(finished: Sequence[FinishedRun]) -> str:

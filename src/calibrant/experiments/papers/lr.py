@@ -10,10 +10,13 @@ import numpy as np
 import torch
 
 from calibrant.experiments import tables
+from calibrant.experiments.papers.data_sets import data_of
 from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best
+from calibrant.experiments.tables.labels import enumerate_words
 from calibrant.losses import get
 from calibrant.report import Mark, draw_simplex, new_figure
 from calibrant.training import load
@@ -25,6 +28,7 @@ _TABLE1 = ("lr_mnist_mlp", "lr_fashion_mnist_mlp")
 _TABLE2 = tuple(
     f"lr_{data}_{model}" for model in ("vgg16", "resnet56v2", "densenet") for data in ("cifar10", "cifar100")
 )
+_NETWORKS = {"mlp": "MLP", "vgg16": "VGG16", "resnet56v2": "ResNet56 (V2)", "densenet": "DenseNet-BC"}
 _TARGETS = ("accuracy", "ece")
 _METHODS = ("ce", "ls", "ecp", "focal", "lr")
 #: In small: no separate validation data, so that a method holds out part of its training data.
@@ -134,7 +138,9 @@ def paper_table(bench: Workbench, item: PaperItem) -> Output:
     sets = {recipe: _tuned_runs(bench, recipe, item.number) for recipe in bench.recipes(item.recipes)}
     output = beside_of(sets, item.number, layout=partial(_side_by_side, title=f"LR, Table {item.number}"))
     prices = _held_out_cost({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
-    return Output({**output.tables, f"{item.stem}-ranks": _ranks(sets)}, notes=(*output.notes, *prices))
+    ranks = _ranks(sets)
+    ranked = {f"{item.stem}-ranks": ranks} if len(ranks.rows) > 1 else {}
+    return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
 
 
 def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
@@ -155,7 +161,10 @@ def _side_by_side(parts: Mapping[str, Table], title: str) -> Table:
 
 
 def _title(recipe: str) -> str:
-    return recipe.removeprefix("lr_").replace("_", " ")
+    """Data set and network, as the paper has them."""
+    data = data_of(recipe)
+    assert data is not None
+    return f"{data.title}, {_NETWORKS[recipe.rpartition('_')[2]]}"
 
 
 @item("lr.table3")
@@ -169,8 +178,10 @@ def table3(bench: Workbench) -> Output:
         names = bench.recipes((*_TABLE1, *_TABLE2))
         sets = {_title(name): _tuned_runs(bench, name, "1" if name in _TABLE1 else "2") for name in names}
     table = _ranks(sets)
-    if not table.rows:
-        raise ValueError("LR, Table 3 ranks losses that every data set has runs of, and the finished runs share none")
+    if len(table.rows) < 2:
+        raise ValueError(
+            "LR, Table 3 ranks the losses that every data set has runs of: expected two or more, got {len(table.rows)}"
+        )
     return Output({"table3": table, "table3-beside": _beside_printed(table)}, notes=_describe_ranks(table, sets))
 
 
@@ -212,12 +223,14 @@ def _beside_printed(table: Table) -> Table:
 
 
 def _describe_ranks(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]:
-    words = [f"Ranks over {len(sets)} data set{'s' * (len(sets) != 1)}: {', '.join(sets)}."]
+    words = [f"Ranks over {len(sets)} data set{'s' * (len(sets) != 1)}: {'; '.join(sets)}."]
     for k, column in enumerate(table.columns):
         means = {line.method: cell.mean for line in table.rows if (cell := line.cells[k]) is not None and cell.runs}
-        if means:
-            best = min(means, key=lambda name: means[name])
-            words.append(f"By {column.name}, {best} has the smallest average rank, {means[best]:.2f}.")
+        least = min(means.values(), default=0.0)
+        best = [short_title(name) for name, mean in means.items() if mean == least]
+        if len(best) < len(means):  # else there is nothing to choose between
+            have = "has" if len(best) == 1 else "have"
+            words.append(f"By {column.name}, {enumerate_words(best)} {have} the smallest average rank, {least:.2f}.")
     return tuple(words)
 
 

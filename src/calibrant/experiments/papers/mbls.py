@@ -129,7 +129,8 @@ def reliability(bench: Workbench) -> Output:
         side = "more" if gap > 0 else "less"
         ece = runs.mean(method, "ece").mean
         words.append(
-            f"{label}: {100 * abs(gap):.2f} points {side} confident than right; ECE {amount(ece, column)} (15 bins)."
+            f"{label}: {100 * abs(gap):.2f} percentage points {side} confident than right; ECE "
+            f"{amount(ece, column)} (15 bins)."
         )
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("accuracy")

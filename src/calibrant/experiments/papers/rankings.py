@@ -59,7 +59,7 @@ def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], mas
     for method in methods:
         if method not in runs.folders:
             names = ", ".join(runs.folders) or "none"
-            raise ValueError(f"the figure is drawn from runs of {CE!r} and {LS!r}, and the runs given are of {names}")
+            raise ValueError(f"the figure needs runs of {method!r}, and the runs given are of {names}")
     return runs
 
 

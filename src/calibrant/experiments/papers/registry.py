@@ -21,9 +21,10 @@ from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.spaces import methods, short_title, title_of
 from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, mark_best, parse_column
 from calibrant.experiments.tables.formats import write_table
+from calibrant.experiments.tables.labels import enumerate_words
 from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.report import MINUS, PaperPart, in_style, save_figure, write_paper_page
-from calibrant.training import TUNED_FOR, load
+from calibrant.training import TUNED_FOR, Recipe, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,7 +170,9 @@ def beside_of(
         printed = beside(runs, number)
         if printed.rows:
             tables_by_name[f"{names[recipe]}-beside"] = printed
-    sentences = [*notes, *(words for table in tables_of.values() for words in _leaders(table))]
+    sentences = [*notes]
+    for recipe, table in tables_of.items():
+        sentences += _leaders(table, f"{_setting(sets[recipe].recipe)}, " if len(sets) > 1 else "")
     sentences += [words for runs in sets.values() for words in runs.notes]
     return Output(tables=tables_by_name, notes=tuple(sentences))
 
@@ -194,23 +197,30 @@ def beside(runs: RunSet, number: str) -> Table:
         values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in numbers}
         if values and entry.method.partition(TUNED_FOR)[0] in rows:
             entries.append(entry.model_copy(update={"values": values}))
-    title = f"{recipe.paper}, Table {number}: the paper's numbers and ours"
+    title = f"{recipe.paper}, Table {number}, {_setting(recipe)}: the paper's numbers and ours"
     return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(entries)}), title=title)
 
 
-def _leaders(table: Table) -> list[str]:
-    """The best and the second best method of each column, in a sentence each."""
+def _setting(recipe: Recipe) -> str:
+    """Data set and network: the title without the method or the paper that it ends in."""
+    return recipe.title.rpartition(", ")[0] or recipe.title
+
+
+def _leaders(table: Table, setting: str = "") -> list[str]:
+    """The best and the second best methods of each column, in a sentence each; none where all have the same number."""
     sentences = []
     for k, column in enumerate(table.columns):
-        cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
-        if column.better == "none" or len(cells) < 2:
+        cells = [(cell.mean, _row(line)) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
+        cells.sort(key=lambda pair: pair[0] if column.better == "low" else -pair[0])
+        places: dict[str, list[str]] = {}  # equal as printed
+        for value, name in cells:
+            places.setdefault(amount(value, column), []).append(name)
+        if column.better == "none" or len(places) < 2:
             continue
-        (best_value, best_line), (second_value, second_line), *_ = sorted(
-            cells, key=lambda pair: pair[0] if column.better == "low" else -pair[0]
-        )
+        (best, names), (second, next_names), *_ = places.items()
         sentences.append(
-            f"{column.name}: {_row(best_line)} is best with {amount(best_value, column)}, then {_row(second_line)} "
-            f"with {amount(second_value, column)}."
+            f"{setting}{column.name}: {enumerate_words(names)} {'is' if len(names) == 1 else 'are'} best with {best}, "
+            f"then {enumerate_words(next_names)} with {second}."
         )
     return sentences
 

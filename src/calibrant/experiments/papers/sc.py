@@ -75,7 +75,7 @@ def risk_by_smoothing(bench: Workbench, item: PaperItem, notes: Sequence[str] = 
         tables={f"{item.stem}-numbers": table},
         figures={item.stem: figure},
         notes=(
-            f"Risk is the error rate of the accepted predictions, ranked by the MSP. {_seed_words(runs)}",
+            f"Risk is the error rate of the accepted predictions, ranked by the MSP.{_seed_words(runs)}",
             *([dots] if marks else []),
             _aurc_words(runs),
             *notes,
@@ -96,7 +96,7 @@ def _ceiling(runs: RunSet, method: str) -> float | None:
 
 def _seed_words(runs: RunSet) -> str:
     seeds = sorted({seed for method in runs.folders for seed in runs.folders[method]})
-    return f"The curves show seed {seeds[0]}, the table seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
+    return f" The curves show seed {seeds[0]}, the table seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
 
 
 def _aurc_words(runs: RunSet) -> str:
@@ -154,9 +154,9 @@ def pooled(bench: Workbench, item: PaperItem) -> Output:
         tables={f"{item.stem}-numbers": seeds_table("Pooled set, every seed", columns, rows)},
         figures={item.stem: figure},
         notes=(
-            f"The test set and {_SHIFTED[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
+            f"The test set and {_SHIFTED[shifted]}, ranked together by the MSP.{_seed_words(runs)}",
             f"At 10% coverage, {words}.",
-            _against_ce_words(runs, rows),
+            *_against_ce_words(runs, rows),
         ),
     )
 
@@ -182,7 +182,7 @@ def shifted_name(runs: RunSet) -> str:
     )
 
 
-def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
+def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> list[str]:
     before = rows[runs.label(CE)]
     words = [
         f"{label}: AURC {count_words(before[0], values[0], 'higher')}, errors at 10% coverage "
@@ -190,7 +190,7 @@ def _against_ce_words(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]
         for label, values in rows.items()
         if label != runs.label(CE) and len(values[0]) == len(before[0])
     ]
-    return f"Against cross-entropy with the same seed: {'; '.join(words)}."
+    return [f"Against cross-entropy with the same seed: {'; '.join(words)}."] if words else []
 
 
 @item("sc.fig6", rows=("prediction", "rank"))
@@ -215,17 +215,17 @@ def wrong_pixels(bench: Workbench, item: PaperItem, rows: tuple[MapRow, ...]) ->
 def fig9(bench: Workbench, item: PaperItem) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
     recipes = bench.recipes(item.recipes)
-    outputs = []
+    outputs = {}
     if RESNET in recipes:
-        outputs.append(normalisation(bench, replace(item, name="sc.fig9-left")))
+        outputs["ResNet-50"] = normalisation(bench, replace(item, name="sc.fig9-left"))
     if VIT in recipes:
-        outputs.append(normalisation(bench, replace(item, name="sc.fig9-left-vit", recipes=(VIT,))))
+        outputs["ViT-S/16"] = normalisation(bench, replace(item, name="sc.fig9-left-vit", recipes=(VIT,)))
     if RESNET in recipes:
-        outputs.append(sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right")))
+        outputs["ResNet-50, largest logit"] = sc_logits.largest_logit(bench, replace(item, name="sc.fig9-right"))
     return Output(
-        tables={name: table for output in outputs for name, table in output.tables.items()},
-        figures={name: figure for output in outputs for name, figure in output.figures.items()},
-        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+        tables={name: table for output in outputs.values() for name, table in output.tables.items()},
+        figures={name: figure for output in outputs.values() for name, figure in output.figures.items()},
+        notes=tuple(f"{title}: {note}" for title, output in outputs.items() for note in output.notes),
     )
 
 
@@ -268,7 +268,7 @@ def normalisation(bench: Workbench, item: PaperItem, small_notes: Sequence[str] 
         figures={item.stem: figure},
         notes=(
             "Ranked by the MSP, and by the largest logit divided by the p-norm, without centring the logits, as SC "
-            f"prints it (Eq. 17), and with centring. p has the lowest AURC on validation data. {_seed_words(runs)}",
+            f"prints it (Eq. 17), and with centring. p has the lowest AURC on validation data.{_seed_words(runs)}",
             *words,
             *(small_notes if bench.small else ()),
         ),
@@ -290,8 +290,10 @@ def reading_words(sets: Sequence[NormalisedSet]) -> str:
     counts = {
         centre: sum(part.norms[centre].area < part.norms[not centre].area for part in sets) for centre in READINGS
     }
+    if counts[False] == counts[True]:
+        return "neither ranks the validation data better in more runs than the other"
     best = max(counts, key=lambda centre: counts[centre])
-    return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
+    return f"logits that are {READINGS[best]} rank the validation data better in {counts[best]} of {len(sets)} runs"
 
 
 def winner_words(winners: Sequence[LogitNorm]) -> str:

@@ -22,7 +22,7 @@ from calibrant.experiments.comparison import Failure, compare
 from calibrant.experiments.engines import Engine
 from calibrant.experiments.evaluation import Flat, flat
 from calibrant.experiments.papers.catalogue import PaperItem
-from calibrant.experiments.papers.data_sets import PublishedData, data_of, find_data
+from calibrant.experiments.papers.data_sets import PublishedData, data_of, find_data, size_words
 from calibrant.experiments.papers.finished import (
     FinishedRun,
     check_fitting,
@@ -213,16 +213,20 @@ class Workbench:
         if path is None:
             title, name = (data.title, data.name) if data is not None else (plan.data.layout,) * 2
             raise ValueError(f"{place} needs {title} too; give its folder with --data {name}=DIR")
-        sets = load_sets(plan, path)
+        try:
+            sets = load_sets(plan, path)
+        except ValueError as error:
+            takes = data.words if data is not None else f"data in the layout {plan.data.layout}"
+            raise ValueError(f"{place} takes {takes}, and {path} cannot be read as such: {error}") from error
         parts = (("train", sets.train), ("val", sets.val), ("test", sets.test))
         samples = {name: len(part) for name, part in parts if part is not None}
         classes, held_out = sets.train.classes, val_source(plan)
         if data is not None and not (
             data.has_classes(classes) and data.has_sizes(samples, val_of=held_out, redrawn=plan.data.resample)
         ):
+            actual = size_words(len(classes), {name: count(number) for name, number in samples.items()})
             raise ValueError(
-                f"{path}: {place} takes {data.words}, and this folder has {len(classes)} classes and "
-                f"{count(sum(samples.values()))} samples ({sets.train.name}); --small makes it on drawn scenes"
+                f"{path}: {place} takes {data.words}, and this folder has {actual}; --small makes it on drawn scenes"
             )
 
     def _plan(self, recipe: str) -> Recipe:
@@ -293,8 +297,8 @@ class Workbench:
         matched = match_runs(plan, runs, data, methods)
         if not matched.folders:
             raise ValueError(
-                f"none of the finished runs on {data.title if data is not None else plan.data.layout} is one of "
-                f"{listing([repr(method) for method in methods])}"
+                f"expected finished runs of {listing([repr(method) for method in methods])}, and those on "
+                f"{data.title if data is not None else plan.data.layout} are of other methods"
             )
         return RunSet(plan, matched.results, matched.folders, remarks=matched.notes)
 
@@ -321,7 +325,7 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bo
         measured = {"exclude": recipe.data.exclude, "interpolate": recipe.data.interpolate}
         experiment = experiment | {"data": experiment["data"] | measured}
     plain = experiment | {
-        "title": "drawn scenes, in small",
+        "title": "drawn scenes (small)",
         "paper": recipe.paper,
         "table": recipe.table,
         "methods": methods,

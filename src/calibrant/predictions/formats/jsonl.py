@@ -88,13 +88,13 @@ class JsonlReader(TableReader):
             value = int(value)
         match kind:  # true and false are no numbers
             case "number":
-                fits = type(value) in (int, float)
+                fits = _is_number(value)
             case "whole":
                 fits = type(value) is int and -(2**63) <= value < 2**63
             case "text":
                 fits = isinstance(value, str)
             case "list":
-                fits = isinstance(value, list) and set(map(type, value)) <= {int, float}
+                fits = isinstance(value, list) and (set(map(type, value)) == {float} or all(map(_is_number, value)))
             case "truth":
                 fits = isinstance(value, bool)
             case _:
@@ -130,6 +130,11 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
         shape = (1, len(line.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
     columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
     return JsonlReader(file, columns, schema, kinds)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that float64 holds: not true or false, nor a whole number beyond its range."""
+    return type(value) is float or (type(value) is int and abs(value) <= 2**53)
 
 
 def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:

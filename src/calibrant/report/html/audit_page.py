@@ -242,8 +242,8 @@ def _constant(models: Sequence[Part]) -> str:
     majority = models[0].get("majority")
     if not majority:
         return ""
-    constant = f"Always answering {name(majority['name'])} is wrong in {percent(majority['error']['value'])}"
-    return f'<p class="lede">{constant}, the model in {percent(majority["model_error"])}.</p>'
+    constant = f"Always answering {name(majority['name'])} is wrong {percent(majority['error']['value'])} of the time"
+    return f'<p class="lede">{constant}, the model {percent(majority["model_error"])}.</p>'
 
 
 def _boxes(*words: str) -> str:
@@ -283,8 +283,8 @@ def _risk(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
 def _logits(document: Part, models: Sequence[Part]) -> html.ReportSection | None:
     caption = (
         "<p>Softmax hides the size of the logits: the same confidence can come from large and from small ones. Where "
-        "right and wrong predictions part by height, the largest logit tells what confidence does not. Lines are "
-        "means, shades one spread to either side.</p>"
+        "right and wrong predictions lie at different heights, the largest logit tells what the confidence does not. "
+        "Lines are means, shades one standard deviation to either side.</p>"
     )
     caption += _boxes("right", "wrong")
     body = _figures(models, "logits", charts.logit_scatter, caption, lambda *_: "")

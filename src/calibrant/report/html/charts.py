@@ -186,8 +186,8 @@ def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
             plot.add(f'<path class="spread {word}" d="{plot.path([*upper, *lower])}Z"/>')
             plot.add(f'<path class="mean {word}" d="{plot.path([(x, m) for x, m, _ in band])}"/>')
     text = (
-        f"{count(len(points['msp']))} {unit} as points, and the mean of the largest logit with one spread to "
-        f"either side, for right and wrong predictions. The axis goes from {number(low)} to {number(high)}."
+        f"{count(len(points['msp']))} {unit} as points, and the mean of the largest logit with one standard deviation "
+        f"to either side, for right and wrong predictions. The axis goes from {number(low)} to {number(high)}."
     )
     return plot.render(ident, f"Largest logit against confidence of {isolated(name)}", text)
 

@@ -336,8 +336,8 @@ def _failures(document: Part, look: Mapping[str, Look]) -> html.ReportSection | 
     top = tables.heads("Method", "Seed", "Run", "Error")
     table = tables.table("errors stack", "Runs that failed", top, rows, unseen=True)
     lede = (
-        '<p class="lede">These runs count nowhere above. Running the command again tries those once more that were '
-        "stopped from outside; <code>--retry-failed</code> the others too.</p>"
+        '<p class="lede">These runs are not counted above. Running the command again retries those that were stopped '
+        "from outside; with <code>--retry-failed</code>, the others, too.</p>"
     )
     return html.ReportSection("failures", "Runs that failed", "Failures", lede + table)
 

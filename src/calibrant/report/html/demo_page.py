@@ -52,11 +52,11 @@ def _reliability(document: Part) -> html.ReportSection:
 
 
 def _pictures(document: Part) -> html.ReportSection:
-    choices = [f"first {len(document[key])} that it {verb}" for key, verb in
+    choices = [f"the first {len(document[key])} that it {verb}" for key, verb in
              (("answered", "answers"), ("declined", "declines")) if document[key]]  # fmt: skip
     lede = (
-        f'<p class="lede">Of the samples of the test set the {", and the ".join(choices)}: not chosen. Below each '
-        "picture is what it says and how sure it is after the repair; where it is wrong, what is true.</p>"
+        f'<p class="lede">These are {" and ".join(choices)}, in the order of the test set. Below each picture are the '
+        "predicted class and the confidence after the repair, and the true class where the prediction is wrong.</p>"
     )
     rows = _row("Answered", document["answered"]) + _row("Declined", document["declined"])
     return html.ReportSection("pictures", "What it answers and what it declines", "Pictures", lede + rows)

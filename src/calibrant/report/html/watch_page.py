@@ -163,7 +163,7 @@ def _changes(document: Part) -> html.ReportSection | None:
     ))  # fmt: skip
     tested = html.legend(f"{key(coloured(k))}{TESTS[test['name']]}" for k, test in enumerate(tests))
     lede = (
-        '<p class="lede">What needs no labels: a change says that samples are not like those of the fit, which may or '
+        '<p class="lede">This needs no labels: a change means that samples are not like those of the fit, which may or '
         "may not break the promise.</p>"
     )
     body = f"{lede}{tested}{html.columns(*figures)}{_sizes(document, tests)}"

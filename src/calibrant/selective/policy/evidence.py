@@ -24,6 +24,7 @@ from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, 
 from calibrant.predictions import Predictions
 
 REPLICATES = 400  # of the bootstrap of an ECE
+ROUNDING = 1e-5  # of scores and confidences, relative to large ones
 BINS = 16  # of scores and confidences, and cells of classes
 APART, MOST_APART = 0.2, 2000  # of the samples, for the bins
 FEWEST_ROWS = 50  # below which nothing is kept
@@ -211,8 +212,14 @@ def bin_counts(values: Doubles, edges: npt.ArrayLike) -> Ints:
 
 
 def _bin_values(apart: Doubles, values: Doubles) -> dict[str, Any]:
-    edges = np.unique(np.quantile(apart, np.arange(1, BINS) / BINS, method="inverted_cdf"))
-    edges = edges[edges > apart.min()]  # else nothing lies below the first
+    """Bins of about as many values each, whose edges lie midway between values.
+
+    A tree ensemble gives few values: an edge on one of them would part those that differ by rounding to float32 alone.
+    """
+    rising = np.sort(apart)
+    edges = np.unique(np.quantile(rising, np.arange(1, BINS) / BINS, method="inverted_cdf"))
+    below = np.searchsorted(rising, edges - ROUNDING * np.maximum(1.0, np.abs(edges)))
+    edges = np.unique((rising[below - 1] + edges)[below > 0] / 2)  # nothing lies below the others
     return {"edges": edges.tolist(), "counts": bin_counts(values, edges).tolist()}
 
 

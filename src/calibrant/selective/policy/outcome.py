@@ -251,7 +251,7 @@ class Outcome:
             number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
             text.append(f"{number} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
-            return [*text, "There are no labels, so the share of wrong answers is not known."]
+            return [*text, "There are no labels, so the share of wrong answers is unknown."]
         if not policy.abstains and self.price.result:
             text.append(self.price.result)
         if self.accepted and policy.promise.of in ("precision", "recall"):

@@ -331,7 +331,7 @@ class Policy(Rule):
             title = CALIBRATORS[better["name"]].title.lower()
             reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
             where = "by cross-fitting on the samples of the choice, at a higher NLL"
-            return f"{poor} {reached} {where}: --calibrator {better['name']} asks for it."
+            return f"{poor} {reached} {where}: choose it with --calibrator {better['name']}."
         if evidence.get("compared"):
             return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
         if self.evidence.get("samples", FEWEST_FOR_CHOICE) < FEWEST_FOR_CHOICE:
