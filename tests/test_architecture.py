@@ -23,7 +23,6 @@ ORDER = [
     "_spreadsheet",
     "_parquet",
     "_ray",
-    "_numba",
     "_torchvision",
     "data",
     "targets",

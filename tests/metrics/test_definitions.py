@@ -341,7 +341,7 @@ WRONG = [
     (lambda: M.mean_iou(*IMAGES, classes=5), "classes", "5", "4"),
     (lambda: M.mean_iou(np.full((1, 2, 2), 3), np.zeros((1, 2, 2), int), classes=3), "predictions", "3", "[0, 0, 0]"),
     (lambda: M.pixels(IMAGES[0], np.full((3, 5, 6), 255)), "labels", "255"),
-    (lambda: M.pixels(np.zeros((1, 2, 3, 3)), np.zeros((1, 3, 3), dtype=int), exclude_background=0), "labels", "none"),
+    (lambda: M.pixels(np.zeros((1, 2, 3, 3)), np.zeros((1, 3, 3), dtype=int), exclude_background=0), "labels", "pixel"),
     (lambda: M.pixels(*IMAGES, per_image=0), "per_image", "0"),
 ]
 
