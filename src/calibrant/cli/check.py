@@ -73,9 +73,9 @@ def check_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.
+    """Check a model against requirements such as 'ece <= 0.03': each passes, fails or is undecided, by its interval.
 
-    Exits with 0 if all pass, 1 if one fails, 3 if one cannot be told, 2 for bad input. In GitHub Actions,
+    Exits with 0 if all pass, 1 if one fails, 3 if one is undecided, 2 for bad input. In GitHub Actions,
     requirements that do not pass are annotated.
     """
     if unknown not in (None, "pass", "fail"):

@@ -44,7 +44,7 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train one network that claims too much, repair it, let it abstain with a promise, export it.
+    """Train one overconfident network, repair it, let it abstain with a promise, export it.
 
     Takes less than two minutes and ends with a page to open. After an interruption, the same command continues.
     """

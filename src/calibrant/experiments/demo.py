@@ -75,7 +75,7 @@ def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
     options = {"samples": size["validation"]}
     return check_recipe(
         {
-            "title": "A network that claims too much, on scenes",
+            "title": "An overconfident network, on scenes",
             "seed": seed,
             "data": {
                 "layout": "scenes",

@@ -1,69 +1,56 @@
-"""The audit page in a real browser: how it looks, sorts, prints, and what hostile names can do (nothing)."""
+"""Every page in a real browser: it fits its window and can be read; tables sort; print and scripts that are off."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.helpers import audit_document as documents
-from tests.helpers.browser import MADE, Open, browser, curves, folder, opened, value_of
+from tests.helpers.audit_document import HOSTILE, Document, document
+from tests.helpers.browser import Open, browser, curves, folder, opened, value_of
+from tests.helpers.pages import WRITERS
 
+#: One browser, and a page of every kind.
+pytestmark = pytest.mark.slow
 # Fixtures: a test that asks for one by name finds it here.
 FIXTURES = (browser, folder, opened)
 
-
-# ---------------------------------------------------------------------- peace and quiet
-
-
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_open_without_a_word_or_a_request(opened: Open, name: str, scheme: str) -> None:
-    page = opened(name, color_scheme=scheme)
-    page.page.wait_for_load_state("networkidle")
-    assert page.noise == []
-    assert page.page.locator("h1").count() == 1
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_no_page_is_wider_than_its_window(opened: Open, name: str) -> None:
-    page = opened(name)
-    for width in (320, 360, 768, 1280, 1920):
-        page.page.set_viewport_size({"width": width, "height": 800})
-        assert page.run("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
-
-
-@pytest.mark.parametrize("name", ["two", "three"])
-def test_tables_of_files_fit_a_phone(opened: Open, name: str) -> None:
-    """No table of differences scrolls sideways, and every cell says whose it is."""
-    page = opened(name, width=360, height=740)
-    assert page.run(
-        "[...document.querySelectorAll('table.stack')].every(t => t.parentNode.scrollWidth <= t.parentNode.clientWidth)"
-    )
-    labels = page.run(
-        "[...document.querySelectorAll('#comparisons td')]"
-        ".map(t => getComputedStyle(t, '::before').content.slice(1, -1))"
-    )
-    pair = page.document["comparisons"][0]
-    assert labels[:4] == [pair["first"], pair["second"], "Difference", "Change"]
-
-
-def test_two_charts_share_the_row(opened: Open) -> None:
-    page = opened("two")
-    widths = page.run("[...document.querySelectorAll('#reliability figure')].map(e => e.getBoundingClientRect().width)")
-    row = page.run("document.querySelector('#reliability .multiples').getBoundingClientRect().width")
-    assert len(widths) == 2
-    assert sum(widths) > 0.94 * row
-
-
-def test_long_names_are_cut_and_shown_whole_on_a_click(opened: Open) -> None:
-    page = opened("segmentation")
-    name = page.page.locator("#classes-0 .clip").filter(has_text="goes on").first
-    height = name.bounding_box()["height"]
-    assert name.get_attribute("title") == name.text_content()
-    name.click()
-    assert name.bounding_box()["height"] > height
+#: What is wider than the window, what leaves it outside of any box that scrolls, and which words fill two lines.
+LOOK = r"""() => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  const width = document.documentElement.clientWidth;
+  const boxed = (e) => {
+    for (let up = e.parentElement; up && up !== document.body; up = up.parentElement)
+      if (getComputedStyle(up).overflowX !== "visible") return true;
+    return false;
+  };
+  const name = (e) => e.tagName + "." + (e.getAttribute("class") || "") + ": " + e.textContent.trim().slice(0, 40);
+  const seen = [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() &&
+    !e.closest("script, style, defs, .skip, .unseen, .symbols") && e.getBoundingClientRect().width > 1);
+  const outside = seen.filter((e) => {
+    const { left, right } = e.getBoundingClientRect();
+    return (left < -0.5 || right > width + 0.5) && !boxed(e);
+  }).map(name);
+  const broken = [], owners = new Set(seen);
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    const owner = node.parentElement;
+    if (!owners.has(owner) || owner.closest("bdi, code, pre, svg, .file, .clip, option")) continue;
+    for (const word of node.data.matchAll(/\p{L}{2,}/gu)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) broken.push(word[0]);
+    }
+  }
+  const scrolled = seen.filter((e) => e.matches(".scroll") && e.scrollWidth > e.clientWidth + 1)
+    .map((e) => e.getAttribute("aria-label"));
+  return { width: document.documentElement.scrollWidth, outside, broken, scrolled };
+}"""
 
 
 CONTRAST = """() => {
@@ -87,28 +74,84 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {kind: tmp_path_factory.mktemp("kinds") / "page.html" for kind in WRITERS}
+    for kind, path in made.items():
+        WRITERS[kind](path)
+    return made
+
+
+@pytest.fixture(scope="module", params=[(390, "dark"), (1280, "light")], ids=str)
+def window(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_pages_open_quietly_fit_their_window_and_can_be_read(window: Any, pages: dict[str, Path], kind: str) -> None:
+    address, noise = pages[kind].as_uri(), []
+    listeners = {
+        "console": lambda message: noise.append(message.text),
+        "pageerror": lambda error: noise.append(str(error)),
+        "request": lambda request: request.url in (address, "data:,") or noise.append(request.url[:200]),
+    }
+    for event, listener in listeners.items():
+        window.on(event, listener)
+    window.goto(address)
+    look = window.evaluate(LOOK)
+    for event, listener in listeners.items():
+        window.remove_listener(event, listener)
+    assert [line for line in noise if not line.startswith("data:image/")] == []
+    assert look["width"] <= window.viewport_size["width"]
+    assert look["outside"] == []
+    assert kind.startswith("hostile") or look["broken"] == []
+    assert kind.startswith("hostile") or look["scrolled"] == [], "a table that scrolls hides its last columns"
+    assert window.evaluate(CONTRAST) == {}, "WCAG 2.1, 1.4.3"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_on_its_ground(opened: Open, scheme: str) -> None:
-    """WCAG 2.1, 1.4.3: a contrast of at least 4.5 to 1."""
-    page = opened("three", color_scheme=scheme)
+def test_every_verdict_can_be_read_on_its_ground(opened: Open, scheme: str) -> None:
+    page = opened("minimal", color_scheme=scheme)
     for level in ("good", "fair", "poor", "unknown"):
         page.run("level => { document.querySelector('.verdict').className = `verdict ${level}`; }", level)
         assert page.run(CONTRAST) == {}
+    ground = page.run("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
+    assert brightness > 230 if scheme == "light" else brightness < 50
 
 
-def test_dark_scheme_changes_the_ground(opened: Open) -> None:
-    grounds = [
-        opened("one", color_scheme=scheme).run("getComputedStyle(document.body).backgroundColor")
-        for scheme in ("light", "dark")
-    ]
-    brightness = [sum(map(int, re.findall(r"\d+", g)[:3])) / 3 for g in grounds]
-    assert brightness[0] > 230
-    assert brightness[1] < 50
+def test_tables_of_files_fit_a_phone(opened: Open) -> None:
+    """No table of differences scrolls sideways, and every cell says whose it is."""
+    page = opened("two", width=360, height=740)
+    assert page.run(
+        "[...document.querySelectorAll('table.stack')].every(t => t.parentNode.scrollWidth <= t.parentNode.clientWidth)"
+    )
+    labels = page.run(
+        "[...document.querySelectorAll('#comparisons td')]"
+        ".map(t => getComputedStyle(t, '::before').content.slice(1, -1))"
+    )
+    pair = page.document["comparisons"][0]
+    assert labels[:2] == [pair["first"], pair["second"]]
+    page.page.set_viewport_size({"width": 1280, "height": 900})
+    widths = page.run("[...document.querySelectorAll('#reliability figure')].map(e => e.getBoundingClientRect().width)")
+    row = page.run("document.querySelector('#reliability .multiples').getBoundingClientRect().width")
+    assert sum(widths) > 0.94 * row, "two charts share the row"
 
 
-@pytest.mark.parametrize("name", ["one", "three", "many"])
-def test_print_has_no_controls_and_light_colours(opened: Open, name: str) -> None:
-    page = opened(name, color_scheme="dark", width=690)
+def test_long_names_are_cut_and_shown_whole_on_a_click(opened: Open) -> None:
+    page = opened("segmentation")
+    name = page.page.locator("#classes-0 .clip").filter(has_text="goes on").first
+    height = name.bounding_box()["height"]
+    assert name.get_attribute("title") == name.text_content()
+    name.click()
+    assert name.bounding_box()["height"] > height
+
+
+def test_print_has_no_controls_and_light_colours(opened: Open) -> None:
+    page = opened("three", color_scheme="dark", width=690)
     page.page.emulate_media(media="print", color_scheme="dark")
     assert page.visible("input, select, .tools button, .copy, .contents, summary") == []
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -120,36 +163,48 @@ def test_print_has_no_controls_and_light_colours(opened: Open, name: str) -> Non
 
 def test_without_scripts_all_is_there(opened: Open) -> None:
     page = opened("many", java_script_enabled=False)
-    assert page.page.locator("#classes-0 tbody tr").count() > 900
+    rows = page.document["models"][0]["classes_table"]
+    assert page.page.locator("#classes-0 tbody tr").count() == len(rows)
     assert page.page.locator("#classes-0 tbody tr").last.is_visible()
     assert [c for c in page.page.locator("input, select, button").all() if c.is_visible()] == []
-    assert page.page.locator("#rc-out").is_visible()
     curve = curves(page.document)[0]
     at = int(np.abs(np.array(curve["coverage"]) - 0.9).argmin())
     assert value_of(page.shown("accepted")) == curve["accepted"][at]
 
 
+def test_pointing_at_a_method_fades_the_others(browser: Any, pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(pages["comparison"].as_uri())
+    page.hover("#risk .legend li.s3")
+    shown = "k => getComputedStyle(document.querySelector(`#risk-chart .drawn.s${k}`)).opacity"
+    opacity = [float(page.evaluate(shown, k)) for k in (3, 4, 13)]
+    assert opacity[0] == 1 > 0.5 > opacity[1] == opacity[2]
+    context.close()
+
+
 # ---------------------------------------------------------------------- tables
 
 
-def surely_off(row: documents.Document) -> tuple[bool, float]:
+def surely_off(row: Document) -> tuple[bool, float]:
     """The order of a table: flagged, then how far the interval of the gap is from 0, below 0 if 0 is inside."""
     low, high = row["gap_low"], row["gap_high"]
     return row["flag"], low if low + high > 0 else -high
 
 
-def with_unknowns() -> documents.Document:
+def with_unknowns() -> Document:
     """The worst class, shown first, has no ECE; another one has next to nothing."""
-    made = documents.document()
+    made = document("one")
     rows = made["models"][0]["classes_table"]
-    max(rows, key=surely_off)["ece"] = None
+    worst = max(rows, key=surely_off)
+    worst["ece"] = None
     for key in ("ece", "gap", "gap_low", "gap_high", "accuracy"):
-        rows[3][key] = None
+        rows[3 if rows[3] is not worst else 4][key] = None
     return made
 
 
 def test_sorting_by_mouse(opened: Open) -> None:
-    page = opened("one", document=with_unknowns())
+    page = opened("one", changed=with_unknowns())
     rows = page.document["models"][0]["classes_table"]
     known = sorted((r for r in rows if r["ece"] is not None), key=lambda r: r["ece"])
     unknown = [r["name"] for r in sorted((r for r in rows if r["ece"] is None), key=lambda r: r["gap"] is None)]
@@ -191,13 +246,13 @@ def test_errors_sort_by_words_and_numbers(opened: Open) -> None:
     assert ids == sorted(e["id"] for e in page.document["models"][0]["errors"])
 
 
-def test_a_thousand_classes_show_the_worst_thirty_first(opened: Open) -> None:
+def test_of_many_classes_come_the_worst_thirty_first(opened: Open) -> None:
     page = opened("many")
     rows = page.document["models"][0]["classes_table"]
     tools = page.page.locator('.tools[data-table="classes-0"]')
     worst = sorted(rows, key=surely_off, reverse=True)[:30]
     assert page.column("classes-0", 0) == [r["name"] for r in worst]
-    assert f"30 of {len(rows):,} classes" in tools.locator(".status").text_content()
+    assert {"30", f"{len(rows)}"} <= set(tools.locator(".status").text_content().split())
 
     page.page.locator("#classes-0 thead button").nth(2).click()
     largest = sorted((r["count"] for r in rows), reverse=True)[:30]
@@ -208,7 +263,7 @@ def test_a_thousand_classes_show_the_worst_thirty_first(opened: Open) -> None:
     assert sorted(page.column("classes-0", 0)) == [r["name"] for r in rows if r["name"].startswith("class 012")]
     find.fill("no such class")
     assert page.column("classes-0", 0) == []
-    assert tools.locator(".status").text_content() == "No class matches"
+    assert "30" not in tools.locator(".status").text_content()
     find.fill("")
     tools.locator("button").click()
     assert len(page.column("classes-0", 0)) == len(rows)
@@ -255,5 +310,5 @@ def test_hostile_names_do_nothing_and_are_shown(opened: Open) -> None:
     for k, curve in enumerate(curves(page.document)):
         page.page.select_option("#rc-curve", str(k))
         assert curve["label"] in page.shown("score")
-    assert page.run("document.title") == documents.HOSTILE[1]
+    assert page.run("document.title") == HOSTILE[1]
     assert page.run("document.querySelectorAll('img, b').length") == 0
