@@ -10,6 +10,7 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
+from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
 
 
@@ -231,7 +232,7 @@ def test_the_audit_of_a_policy(here, capsys):
     plain, calibrated = ({m["name"]: m["value"] for m in model["metrics"]} for model in found["models"])
     assert calibrated["ece_15"] < plain["ece_15"] / 3
     assert calibrated["accuracy"] == plain["accuracy"]
-    with pytest.raises(ValueError, match="for 4 classes, got 3"):
+    with pytest.raises(ValueError, match=facts("4", "3")):
         audit(Predictions.from_logits(np.zeros((5, 3)), [0] * 5), policy=policy)
 
 

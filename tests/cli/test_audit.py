@@ -64,26 +64,3 @@ def test_a_report_that_is_replaced_unasked_is_said(tmp_path, monkeypatch, capsys
             main(["audit", *words, "--replicates", "20"])
         remarks.append(capsys.readouterr().err)
     assert ["earlier" in remark for remark in remarks] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["audit", "missing.npz"], "missing.npz"),
-        (["audit", "a.npz", "a.npz"], "given twice"),
-        (["audit", "a.npz", "--column", "labels"], "ours=yours"),
-        (["audit", "a.npz", "--level", "1.5"], "level"),
-        (["audit", "a.npz", "--group", "site"], "site"),
-        (["audit"], "Missing argument"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    z, y = drawn(60, 3, 1.0, 17)
-    Predictions.from_logits(z, y).save("a.npz")
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    error = capsys.readouterr().err.strip()
-    assert words in error
-    assert len(error.splitlines()) == 1

@@ -46,33 +46,6 @@ def test_exit_codes(folder, monkeypatch, words, code):
     assert run("check", *words) == code
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((), "nothing is required"),
-        (("--require", "eec <= 1"), "did you mean 'ece'"),
-        (("--require", "ece <= 1%", "--unknown", "maybe"), "--unknown takes pass or fail"),
-        (("--require", "policy.risk <= 1%"), "is about a policy"),
-        (("--require", "ece no worse"), "give a baseline"),
-        (("--require", "ece <= 3"), "write 3% or 0.03"),
-        (("--require", "ece <= 3%", "--level", "95"), "95% is 0.95"),
-        (("--require", "ece <= 1%", "--by-group", "town"), "town"),
-        (("--requirements", "bad.toml"), "require must be a list of texts"),
-        (("--requirements", "empty.toml"), r"no require = [...]"),
-        (("--requirements", "broken.toml"), "broken.toml"),
-    ],
-)
-def test_bad_input_is_one_sentence(folder, monkeypatch, capsys, words, sentence):
-    monkeypatch.chdir(folder)
-    (folder / "bad.toml").write_text("require = 5")
-    (folder / "empty.toml").write_text("[tool.other]\nx = 1")
-    (folder / "broken.toml").write_text("require = [")
-    assert run("check", "new.npz", *words) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
-
-
 def test_requirements_lie_in_a_file(folder, monkeypatch, tmp_path, capsys):
     (tmp_path / "gate.toml").write_text('require = ["ece <= 0.1"]')
     (tmp_path / "pyproject.toml").write_text('[tool.calibrant]\nrequire = ["ece <= 0.1", "accuracy >= 0.99"]')

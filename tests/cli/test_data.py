@@ -15,6 +15,7 @@ from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
 from calibrant.data.readers.calibrant_folder import write_dataset
 from calibrant.metrics import context_reliance
+from tests.helpers.errors import facts
 from tests.helpers.processes import finish, start
 
 SIZE = "<size><width>{w}</width><height>{h}</height></size>"
@@ -341,9 +342,9 @@ def test_names_that_are_not_utf_8_are_read_back(tmp_path):
 def test_what_cannot_be_written_is_refused(tmp_path):
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     data = Dataset("toy", "../evil", ("a", "b"), ("1", "2"), [0, 1], ImageArray(pixels), soft=np.eye(2))
-    with pytest.raises(ValueError, match=r"'\.\./evil' cannot be a file name"):
+    with pytest.raises(ValueError, match=facts("../evil")):
         write_dataset(data, tmp_path / "out")
-    with pytest.raises(ValueError, match="label masks cannot be written"):
+    with pytest.raises(ValueError, match=facts("masks")):
         write_dataset(data.replace(split="all", masks=ImageArray(pixels)), tmp_path / "out")
     write_dataset(data.replace(split="all"), tmp_path / "out")
     assert read(tmp_path / "out", "all").soft.tolist() == [[1, 0], [0, 1]]
@@ -365,7 +366,7 @@ def test_context_only_sets_keep_their_labels(tmp_path):
     assert again.boxes.counts.tolist() == [0, 0]
     assert tuple(np.asarray(again[0].input)[5, 5]) == (1, 2, 3)
     (tmp_path / "context" / "dataset.json").write_text("[]")
-    with pytest.raises(ValueError, match="not a description of a data set"):
+    with pytest.raises(ValueError, match=facts("dataset.json")):
         read(tmp_path / "context", "val")
 
 
@@ -402,5 +403,5 @@ def test_digits_are_split_anew_for_every_seed():
     assert len(set(train.ids) | set(val.ids) | set(test.ids)) == 1797
     assert read("digits", "test", seed=4).ids != test.ids
     assert np.asarray(train[0].input).max() <= 255
-    with pytest.raises(ValueError, match="split 'all' was asked for, and digits has train, val, test"):
+    with pytest.raises(ValueError, match=facts("'all'", "train, val, test")):
         read("digits", "all")

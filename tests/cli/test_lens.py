@@ -57,37 +57,6 @@ def test_lens_over_a_predictions_file(run, tmp_path):
     assert (code, out, err) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["lens", "--losses", "nope"], "unknown loss 'nope': expected one of ce, ls"),
-        (["lens", "--losses", ","], "no losses given"),
-        (["lens", "--losses", "acls:margin"], "expected name:parameter=value, got 'margin'"),
-        (["lens", "--losses", "acls:margn=3"], "has no parameter 'margn'"),
-        (["lens", "--losses", "acls:margin=wide"], "margin must be a number"),
-        (["lens", "--logits", "1,x"], "--logits must be numbers separated by commas, got '1,x'"),
-        (["lens", "--logits", "1,nan"], "--logits must be finite numbers, got"),
-        (["lens", "--logits", "1"], "--logits must be from 2 to 1,000 numbers, got 1"),
-        (["lens", "--label", "7"], "--label must lie in 0..3 for 4 logits, got 7"),
-        (["lens", "-o", "figure.gif"], "a figure is written as .png, .svg, .pdf, got '.gif'"),
-        (["lens", "--predictions", "missing.npz"], "missing.npz: no such file"),
-        (["lens", "--predictions", "x.npz", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
-        (["lens", "--predictions", "x.npz", "-o", "a.png"], "leave it out with --predictions"),
-        (["lens", "--losses", "acls:margin=6:margin=8"], "parameter 'margin' is given twice"),
-        (["lens", "--bogus"], "No such option"),
-        (["nonsense"], "No such command"),
-        (["methods", "nope"], "unknown loss 'nope'"),
-    ],
-)
-def test_errors_are_one_line_and_exit_code_2(run, arguments, message):
-    code, out, err = run(*arguments)
-    assert code == 2
-    assert out == ""
-    assert err.startswith("calibrant: ")
-    assert err.count("\n") == 1
-    assert message in err
-
-
 def test_flags_in_a_specification_and_the_version(run):
     _, small, _ = run("lens", "--losses", "mmce:weighted=False", "--json", "-o", "none")
     _, same, _ = run("lens", "--losses", "mmce:weighted=false", "--json", "-o", "none")

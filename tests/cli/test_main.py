@@ -11,10 +11,8 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.cli import BUG, LONGEST, app, main
-from tests.helpers.policies import run
 
 Z = np.random.default_rng(0).standard_normal((300, 4))
-P = np.exp(Z) / np.exp(Z).sum(1, keepdims=True)
 
 
 @pytest.fixture
@@ -107,72 +105,3 @@ def test_help_of_everything(run):
         code, out, _ = run(*arguments)
         assert code == 0
         assert "Usage: calibrant" in out
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wrong")
-    rng = np.random.default_rng(1)
-    np.savez(folder / "logits.npz", logits=Z, labels=Z.argmax(1))
-    np.savez(folder / "shares.npz", probabilities=P, labels=P.argmax(1))
-    np.savez(folder / "masks.npz", logits=rng.standard_normal((9, 3, 4, 4)), labels=rng.integers(0, 3, (9, 4, 4)))
-    np.savez(folder / "unlabelled.npz", logits=Z)
-    rows = "\n".join(f"{sure:.3f},{k}" for sure, k in zip(P.max(1), P.argmax(1), strict=True))
-    (folder / "scores.csv").write_text(f"score,label\n{rows}\n")
-    (folder / "sk_model.py").write_text(
-        "from sklearn.dummy import DummyClassifier\nmodel = DummyClassifier()\nmake = DummyClassifier\n"
-    )
-    return folder
-
-
-@pytest.fixture
-def here(files, monkeypatch, capsys):
-    monkeypatch.chdir(files)
-    if not (files / "of_shares.json").exists():
-        run(capsys, "fit", "logits.npz", "-o", "p.json", "-q")
-        run(capsys, "fit", "shares.npz", "-o", "of_shares.json", "-q")
-    return files
-
-
-@pytest.mark.parametrize(
-    ("command", "message", "absent"),
-    [
-        ("audit scores.csv --column confidence=score", "--column correct=NAME", "correct=score"),
-        ("audit masks.npz", "images take --segmentation", "kind="),
-        ("fit masks.npz", "images take --segmentation", "kind="),
-        ("audit masks.npz --column kind=segmentation", "; images take --segmentation", "did you mean"),
-        ("audit unlabelled.npz", "save labels in the same file", "say which"),
-        ("audit logits.npz --column logit=x", "--column maps our names", "columns maps"),
-        ("fit logits.npz --target-risk 5", "--target-risk must be a number between 0 and 1, got 5.0 (5%", "_risk"),
-        ("fit logits.npz --target-risk five%", "such as 0.05 or 5%", "_risk"),
-        ("fit logits.npz --target-cost 5%", "(5% is written 0.05)", "_cost"),
-        ("fit logits.npz --sets 95", "--sets must be a share between 0 and 1, got 95.0 (95% is 0.95)", ";"),
-        ("fit logits.npz --promise recall=1:80", "(80% is 0.8)", ";"),
-        ("monitor p.json logits.npz --alpha 5", "--alpha must be a number between 1e-09 and 0.5, got 5.0 (5%", ";"),
-        ("fit logits.npz --confidence 95", "--confidence must be a number between 0 and 1, got 95.0 (95%", ";"),
-        ("fit logits.npz --target-coverage 80", "(80% is 0.8)", "target_coverage"),
-        ("audit logits.npz --level 95", "(95% is 0.95)", ";"),
-        ("audit logits.npz --class-names a,b", "--class-names must be 4", "class_names"),
-        ("audit logits.npz --policy of_shares.json", "or fit a policy on logits", ";"),
-        ("apply p.json shares.npz", "save the logits of these samples too", ";"),
-        ("apply logits.npz p.json", "the policy comes first: calibrant apply policy.json predictions", "?"),
-        ("audit logits.npz --policy logits.npz", "a policy is the .json file that calibrant fit writes", "?"),
-        ("fit logits.npz shares.npz", "one file of predictions is read", "?"),
-        ("calibrate logits.npz", "did you mean 'fit'?", ".;"),
-        ("report logits.npz", "did you mean 'audit'?", ".;"),
-        ("frobnicate logits.npz", "Known are apply, audit,", "did you mean"),
-        ("compare logits.npz shares.npz", "calibrant audit logits.npz shares.npz compares files of predictions", ".;"),
-        ("export --policy p.json --logits-only --input-shape 3", "--input-shape goes with a model", "input_shape"),
-        ("export --policy p.json --model sk_model:model", "scikit-learn is written as ONNX by skl2onnx", "PyTorch"),
-        ("export --policy p.json --model sk_model:make", "scikit-learn is written as ONNX by skl2onnx", "PyTorch"),
-        ("export --policy p.json --model sk_model.py", "sk_model:NAME", "PyTorch"),
-        ("export --policy p.json --model net.onnx", "an ONNX file is given with --onnx", "PyTorch"),
-        ("export --policy p.json --model net.pt", "a file of weights is given with --weights", "PyTorch"),
-    ],
-)  # fmt: skip
-def test_a_wrong_command_is_told_what_to_do(here, capsys, command, message, absent):
-    code, _, err = run(capsys, *command.split())
-    assert code == 2
-    assert message in err
-    assert absent not in err
-    assert err.count("\n") == 1

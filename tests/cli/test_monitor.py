@@ -88,31 +88,6 @@ def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
     assert len(corrected) == 500
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "nothing to watch: give predictions, or --state FILE"),
-        (["{week}", "--alarm-on", "x"], "--alarm-on takes any or promise, got 'x'"),
-        (["{week}", "--state", "{tmp}/watch.txt"], "the state of a watch is a .json file, got '.txt'"),
-        (["{week}", "-o", "{tmp}/page.pdf"], "a page is written as .html, got '.pdf'"),
-        (["{week}", "{week}", "--corrected", "{tmp}/c.npz"], "--corrected is for one batch, got 2"),
-        (["{week}", "--by-group", "colour"], "colour"),
-        (["{week}", "--alpha", "2"], "alpha must be a number between 1e-09 and 0.5, got 2.0"),
-        (["{week}", "--state", "{policy}"], "policy.json would be overwritten"),
-        (["--merge", "{tmp}/none.json"], "none.json: no such file"),
-        (["{tmp}/none.parquet"], "none.parquet"),
-        (["{week}", "--labels", "{tmp}/none.csv"], "none.csv"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_code_2(folder, tmp_path, capsys, words, sentence):
-    places = {"week": folder / "week1.parquet", "tmp": tmp_path, "policy": folder / "policy.json"}
-    code, out, err = run(capsys, "monitor", folder / "policy.json", *(word.format(**places) for word in words))
-    assert code == 2
-    assert sentence in err
-    assert err.count("\n") == 1
-    assert not out
-
-
 def test_labels_alone_are_joined_to_what_the_state_has_seen(folder, tmp_path, state, capsys):
     batch = draw(300, 8)
     names = [f"{number:05d}" for number in range(300)]  # which look like numbers
@@ -161,19 +136,3 @@ def test_names_tell_batches_without_ids_apart(folder, tmp_path, state, capsys):
     assert code == 2
     assert "--name" in err
     assert run(capsys, *words, "--name", "a", "--name", "b")[0] == 2
-
-
-@pytest.mark.parametrize("option", ["--corrected", "--state", "-o"])
-def test_no_output_is_an_input(folder, tmp_path, capsys, option):
-    policy = tmp_path / "policy.json"
-    policy.write_bytes((folder / "policy.json").read_bytes())
-    (tmp_path / "page.html").symlink_to(policy)
-    draw(100, 1).save(tmp_path / "in.npz")
-    (tmp_path / "linked.npz").hardlink_to(tmp_path / "in.npz")
-    output = {"--corrected": "linked.npz", "--state": "policy.json", "-o": "page.html"}[option]
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for batch in ("in.npz", "*.npz") if option == "--corrected" else ("in.npz",):
-        code, _, err = run(capsys, "monitor", policy, tmp_path / batch, option, tmp_path / output)
-        assert code == 2
-        assert output in err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

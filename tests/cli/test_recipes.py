@@ -25,14 +25,6 @@ def test_a_recipe_is_printed_as_it_stands(run):
     assert run("recipes", "small/scenes", "--quiet")[1] == ""
 
 
-def test_a_wrong_name_is_one_sentence_with_the_nearest(refuse):
-    for words in (["recipes"], ["train"], ["compare", "-o", "new"]):
-        message = refuse(*words, "small/scene")
-        assert (
-            "small/scene: neither a file nor a recipe that comes with Calibrant; did you mean small/scenes?" in message
-        )
-
-
 def test_train_takes_a_name_and_another_loss_trains_on_labels(run):
     settings = ["--set", "data.options={samples=200}", "--set", "training.epochs=1", "--dry-run", "--json"]
     for words, loss, targets in (

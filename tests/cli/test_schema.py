@@ -25,12 +25,6 @@ def test_the_list_names_format_and_version(capsys):
     assert json.loads(out)["audit"] == "urn:calibrant:audit:1"
 
 
-def test_another_name_ends_with_code_2(capsys):
-    code, _, err = run(capsys, "schema", "aplly")
-    assert code == 2
-    assert "no schema for 'aplly'; there are apply, audit" in err
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")

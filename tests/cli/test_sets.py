@@ -44,12 +44,6 @@ def test_fit_says_what_the_sets_promise_and_are(folder, capsys):
     assert facts["seen"]["mean_size"]["low"] < facts["seen"]["mean_size"]["high"]
 
 
-def test_bad_levels_end_with_code_2(folder, capsys):
-    code, _, err = run(capsys, "fit", folder / "fit.npz", "--sets", 95, "-o", folder / "c.json")
-    assert code == 2
-    assert "sets must be a share between 0 and 1, got 95.0" in " ".join(err.split())
-
-
 def test_apply_writes_the_members_by_name(folder, policy, capsys):
     code, out, _ = run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.csv")
     assert code == 0

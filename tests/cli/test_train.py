@@ -13,6 +13,7 @@ from calibrant.data import read
 from calibrant.training import checkpoints, load, train
 from calibrant.training.run_folder import RunFolder
 from tests.helpers.digit_runs import RECIPE, assert_same
+from tests.helpers.errors import facts
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_tensorboard_says_what_to_install(recipe, tmp_path):
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        with pytest.raises(ValueError, match=r"pip install 'calibrant\[tensorboard\]'"):
+        with pytest.raises(ValueError, match=facts("calibrant[tensorboard]")):
             train(load(recipe, ["training.tensorboard=true"]), tmp_path / "run")
     else:
         train(load(recipe, ["training.tensorboard=true", "training.epochs=1"]), tmp_path / "run")

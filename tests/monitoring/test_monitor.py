@@ -99,22 +99,22 @@ def test_a_watch_is_continued_with_its_own_settings(policy, named, tmp_path):
     monitor = Monitor.load(policy, path)
     assert monitor.state.alpha == 0.1
     assert monitor.update(named[2][1], named[2][0]).state == watched(policy, named[:3], alpha=0.1).state
-    with pytest.raises(ValueError, match=r"the watch has alpha 0\.1, which cannot change, got 0\.2"):
+    with pytest.raises(ValueError, match=facts("alpha", "0.1", "0.2")):
         Monitor.load(policy, path, alpha=0.2)
-    with pytest.raises(ValueError, match="the watch is by group None, got 'site'"):
+    with pytest.raises(ValueError, match=facts("group", "None", "'site'")):
         Monitor.load(policy, path, by_group="site")
-    with pytest.raises(ValueError, match="same alpha"):
+    with pytest.raises(ValueError, match=facts("alpha")):
         Monitor(policy).merge(path)
-    with pytest.raises(ValueError, match="the watch is for another policy"):
+    with pytest.raises(ValueError, match=facts("policy")):
         Monitor.load(Policy.fit(draw(500, 5), 0.2), path)
 
 
 def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(ValueError, match="watches a Policy, got str"):
+    with pytest.raises(ValueError, match=facts("Policy", "str")):
         Monitor("policy.json")
     logits, labels = masks(60)
     pixels = Policy.fit(Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255), 0.3)
-    with pytest.raises(ValueError, match="for classification, whose samples are independent, got segmentation"):
+    with pytest.raises(ValueError, match=facts("segmentation")):
         Monitor(pixels)
 
 
@@ -182,7 +182,7 @@ def test_late_labels_need_no_batch(policy, named, tmp_path):
         assert (monitor.watch.groups[group].answers, monitor.watch.groups[group].errors) == (rate.answers, rate.errors)
     monitor.add_labels(labels)
     assert monitor.watch.overall.answers == at_once.watch.overall.answers
-    with pytest.raises(ValueError, match="no batch with ids"):
+    with pytest.raises(ValueError, match=facts("ids")):
         Monitor(policy).add_labels(labels)
 
 
@@ -203,7 +203,7 @@ def test_batches_without_ids_are_told_apart_by_name_alone(policy):
 
 def test_an_acknowledged_alarm_starts_its_test_anew(policy, named, tmp_path):
     monitor = watched(policy, named[:1])
-    with pytest.raises(ValueError, match="no alarm"):
+    with pytest.raises(ValueError, match=facts("alarm")):
         monitor.acknowledge("nothing")
     monitor.update(draw(800, 30, noise=0.2), "bad")
     before = {test.name: test.limit for test in monitor.watch.tests}
