@@ -41,8 +41,7 @@ def test_a_figure_and_the_numbers_in_the_terminal(run, runs, tmp_path):
     words = ("cam", runs / "a" / "run", "--count", 1, "-o", figure, "--measure", 12, "--explain", "label")
     code, out, _ = run(*words)
     assert code == 0
-    assert "Share of the maps inside the boxes, 12 images of test" in out
-    assert "an even map would have as much inside" in out
+    assert "12 images" in out
     assert figure.read_bytes().startswith(b"<?xml")
 
 

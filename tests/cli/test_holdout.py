@@ -26,9 +26,9 @@ def test_the_next_command_runs(here, capsys, suffix):
     document = json.loads(out)
     assert [document[part]["samples"] for part in ("fit", "judge")] == [360, 540]
     for command in document["next"]["command"].split(" && "):
-        code, out, err = run(capsys, *shlex.split(command)[1:])
+        code, out, err = run(capsys, *shlex.split(command)[1:], "--json")
         assert code == 0, err
-    assert "fitted on these" not in out
+    assert not json.loads(out)["policy"]["fitted_on_these"]
 
 
 def test_the_next_command_runs_where_ids_repeat(here, capsys):

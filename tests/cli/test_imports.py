@@ -154,7 +154,7 @@ def test_the_training_half_says_what_it_needs(words, folder):
     command = [sys.executable, "-c", RUN, json.dumps(TRAINING), *words]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert result.returncode == 2
-    assert "needs PyTorch: pip install 'calibrant[train]'" in result.stderr.splitlines()[0]
+    assert "calibrant[train]" in result.stderr.splitlines()[0]
 
 
 def test_importing_calibrant_imports_no_array_library():

