@@ -212,8 +212,7 @@ def here(tmp_path, monkeypatch):
 def test_the_audit_of_a_policy(here, capsys):
     run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     test = write(here, "test.npz", seed=6)
-    code, out, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
-    assert code == 0
+    assert run(capsys, "audit", "test.npz", "--policy", "policy.json")[0] == 0
     policy = Policy.load("policy.json")
     found = audit(test, policy=policy, replicates=50).document
     labels, _, accept = policy.decide(test.logits)

@@ -100,7 +100,7 @@ def chosen(calibrator, score=None):
     ],
 )
 def test_the_title_is_what_the_interval_says(change, title):
-    ((_, name, text, evidence),) = repair_findings(repairs(change), None)
+    ((_, name, _, evidence),) = repair_findings(repairs(change), None)
     assert name == title
     assert "20.00%" in evidence
 

@@ -96,6 +96,7 @@ def cluster():
         yield found
 
 
+@pytest.mark.slow
 def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
     told = []
@@ -111,6 +112,7 @@ def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     assert found.sketch.compute()["ece"] == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path):
     """Sizes are taken from the headers, and the pass is made again where they turn out to be too large."""
     given = arrays()
@@ -118,6 +120,7 @@ def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path)
     same(collect_on_ray(shards(tmp_path, given), address=cluster.address), collect(Predictions.from_logits(**given)))
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
     opened = shards(tmp_path, arrays())
     file = tmp_path / "part10.parquet"
@@ -218,6 +221,7 @@ def test_nothing_that_counts(tmp_path):
         merge(parts(shards(tmp_path, given, ignore_index=9)))
 
 
+@pytest.mark.slow
 def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
     shards(tmp_path, arrays())
     found = []

@@ -13,6 +13,7 @@ from calibrant import Policy, Predictions
 from calibrant.metrics import ConfidenceSketch, Judged, ece, intervals, paired_differences
 from calibrant.posthoc import HistogramBinning, TemperatureScaling
 from tests.cli.conftest import FACTORY
+from tests.cli.test_compare import RECIPE
 from tests.helpers.errors import facts
 from tests.helpers.exports import linear, make_policy
 from tests.helpers.policies import write
@@ -123,6 +124,28 @@ CASES = [
     ("train small/scene", "small/scene small/scenes"),
     ("compare -o new small/scene", "small/scene small/scenes"),
     ("compare plain.npz shares.npz", "audit plain.npz shares.npz"),
+    ("compare digits.toml -o out --losses lss", "lss"),
+    ("compare digits.toml -o out --losses ls:margin=3", "margin"),
+    ("compare digits.toml -o out --tune f1", "f1"),
+    ("compare digits.toml -o out --seeds many", "--seeds many"),
+    ("compare digits.toml -o out --search luck", "--search grid luck"),
+    ("compare digits.toml -o out --engine slurm", "slurm"),
+    ("compare digits.toml -o out --losses ce,ce", "ce"),
+    ("compare digits.toml -o out --losses ce,ls --reference nosuch", "nosuch"),
+    ("compare digits.toml -o out --set expected=[] --expected", "expected"),
+    ("train digits.toml -o out --set training.epoch=1", "epoch epochs"),
+    ("predict empty -o x.npz", "empty"),
+    ("paper acls.tabel3 -o out", "acls.table3"),
+    ("paper acls.table3 -o out", "--data --runs --small"),
+    ("paper acls.table3 somewhere -o out", "--runs"),
+    ("paper acls.table3 --runs nothing more -o out", "nothing"),
+    ("paper lr.fig2 --seeds x -o out", "--seeds x"),
+    ("detect digits.toml -o out", "digits.toml"),
+    ("maps none --image a", "none"),
+    ("data inspect nowhere", "nowhere"),
+    ("data inspect empty --layout pacs", "pacs"),
+    ("data inspect empty --layout pax", "pax voc"),
+    ("data make-variant empty single-object -o x", "layout"),
     ("calibrate plain.npz", "'fit'"),
     ("report plain.npz", "'audit'"),
     ("frobnicate plain.npz", "frobnicate apply, audit,"),
@@ -222,12 +245,14 @@ def folder(tmp_path_factory, prepared, drawn):
     pixels = Predictions.from_logits(images, images.argmax(1), kind="segmentation")
     pixels.save(prepared / "of_masks.npz")
     Policy.fit(pixels, 0.3, calibrator="none", score="msp").save(prepared / "masks.json")
+    (prepared / "empty").mkdir()
     os.mkfifo(prepared / "pipe.npz")
     for name, text in (
         ("bad.toml", "require = 5"), ("empty.toml", "[tool.other]\nx = 1"), ("broken.toml", "require = ["),
         ("costs.csv", "0,1,1,1\n5,0,1,1\n1,1,0,1\n1,1,1,0\n"), ("huge.csv", f"0,{LONG},1,1\n" + "1,1,0,1\n" * 3),
         ("huge.json", f"[[0,{HUGE},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]"),
         ("minus.json", f"[[0,-{LONG},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]"), ("nets_of_mine.py", FACTORY),
+        ("digits.toml", RECIPE),
     ):  # fmt: skip
         (prepared / name).write_text(text)
     make_policy(limit=0.3).save(prepared / "five.json")

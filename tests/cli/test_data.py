@@ -182,24 +182,6 @@ def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
     assert "\u202e" not in page
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["data", "inspect", "nowhere"], "nowhere: no such file or folder"),
-        (["data", "inspect", ".", "--layout", "pacs"], "not a data set in the layout pacs"),
-        (["data", "inspect", ".", "--layout", "pax"], "no layout 'pax'; known are"),
-        (["data", "make-variant", ".", "single-object", "-o", "x"], "no known layout"),
-    ],
-)
-def test_bad_input_is_one_line(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert run(*words) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-
-
 def test_bad_options_are_one_line(household, capsys):
     assert run("data", "inspect", household, "--split", "dev") == 2
     assert re.search(facts("'dev'", "all"), capsys.readouterr().err)

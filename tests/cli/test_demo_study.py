@@ -1,6 +1,9 @@
 """``calibrant demo --study`` from end to end, and once more from what is on disk."""
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_study_ends_with_claims_tables_and_a_page(run, tmp_path):
     folder = tmp_path / "study"
     words = ("demo", "--study", "--quick", "-o", folder)

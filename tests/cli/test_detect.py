@@ -40,6 +40,7 @@ def words_of(home, out, *more):
     return ["detect", home / "recipe.toml", *backbones, "--data", home / "voc", "-o", out, *more]
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_it_goes_on_and_compares(home, tmp_path, capsys):
     out = tmp_path / "out"
     words = [str(w) for w in words_of(home, out, "--seeds", "1", "--set", "training.epochs=40", "--set",
@@ -64,6 +65,7 @@ def test_killed_and_run_again_it_goes_on_and_compares(home, tmp_path, capsys):
     assert 0 <= document["backbones"]["als"]["test"]["ap50"]["0"] <= 1
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(home, tmp_path, capsys):
     """Each takes one image of two; one process takes them as two parts of a batch, whose gradients it adds up.
 
@@ -90,15 +92,15 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "told"),
     [
-        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe for"),
-        (lambda h: ["detect", h / "recipe.toml", "--data", h / "voc"], "no backbone is given"),
-        (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "neither the folder"),
-        (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "neither a file nor a recipe"),
-        (lambda h: words_of(h, h / "voc"), "is not a folder of detectors"),
-        (lambda h: words_of(h, h / "new", "--reference", "ls"), "is not one of the backbones: hard, als"),
-        (lambda h: words_of(h, h / "new", "--devices", "2"), "several processes train one detector at a time"),
+        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "classifier.toml"),
+        (lambda h: ["detect", h / "recipe.toml", "--data", h / "voc"], "backbone"),
+        (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "nowhere"),
+        (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "nothing.toml"),
+        (lambda h: words_of(h, h / "voc"), "voc"),
+        (lambda h: words_of(h, h / "new", "--reference", "ls"), "ls hard, als"),
+        (lambda h: words_of(h, h / "new", "--devices", "2"), "one"),
         (
             lambda h: [
                 "detect",
@@ -108,17 +110,17 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
                 "--set",
                 "data.layout=digits",
             ],
-            "has no boxes of objects",
+            "boxes",
         ),
-        (lambda h: ["train", h / "recipe.toml", "--data", h / "voc", "-o", h / "new"], "use calibrant detect"),
+        (lambda h: ["train", h / "recipe.toml", "--data", h / "voc", "-o", h / "new"], "calibrant detect"),
     ],
 )
-def test_bad_input_is_one_sentence(home, capsys, change, words):
+def test_bad_input_is_one_sentence(home, capsys, change, told):
     arguments = change(home)
     arguments += [] if "-o" in arguments else ["-o", home / "new"]
     code, said = run(capsys, *arguments, "--quiet")
     assert code == 2
-    assert words in said.err
+    assert re.search(facts(*told.split()), said.err)
     assert said.err.count("\n") == 1
     assert not (home / "new").exists()
 

@@ -150,7 +150,6 @@ def test_masks(here, capsys):
     outcome = json.loads(told)
     assert (outcome["images"], outcome["accepted"]) == (images, int(answered.sum()))
     assert 0 < images["in_part"] < 500
-    words = f"Images: {whole} of 500 answered whole, {images['in_part']} in part, {nothing} not at all."
     code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
     assert "Policy:" in out
     assert all(f"{number} " in out for number in images.values())

@@ -74,7 +74,7 @@ def test_labels_come_later_from_a_table(folder, tmp_path, state, capsys):
     (tmp_path / "labels.csv").write_text(f"id,label\n{table}\n")
     words = ("monitor", folder / "policy.json", tmp_path / "new.parquet", "--state", state, "--json")
     assert json.loads(run(capsys, *words)[1])["risk"]["answers"] == 0
-    code, out, err = run(capsys, *words, "--labels", tmp_path / "labels.csv")
+    code, out, _ = run(capsys, *words, "--labels", tmp_path / "labels.csv")
     document = json.loads(out)
     assert code == 0
     assert document["risk"]["answers"] == document["batches"][0]["accepted"]

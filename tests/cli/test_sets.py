@@ -39,10 +39,10 @@ def test_fit_says_what_the_sets_promise_and_are(folder, capsys):
     text = " ".join(out.split())
     assert re.search(facts("APS", "90%"), text)
     code, out, _ = run(capsys, "fit", folder / "fit.npz", "--sets", 0.9, "-o", folder / "b.json", "--json")
-    facts = json.loads(out)["sets"]
-    assert facts["level"] == 0.9
-    assert {row["class"] for row in facts["seen"]["classes"]} == {"a", "b", "c", "d"}
-    assert facts["seen"]["mean_size"]["low"] < facts["seen"]["mean_size"]["high"]
+    document = json.loads(out)["sets"]
+    assert document["level"] == 0.9
+    assert {row["class"] for row in document["seen"]["classes"]} == {"a", "b", "c", "d"}
+    assert document["seen"]["mean_size"]["low"] < document["seen"]["mean_size"]["high"]
 
 
 def test_apply_writes_the_members_by_name(folder, policy, capsys):
@@ -66,9 +66,9 @@ def test_apply_writes_the_members_by_name(folder, policy, capsys):
 
 def test_apply_as_json_and_its_exit_code(folder, policy, capsys):
     code, out, _ = run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.csv", "--json")
-    facts = json.loads(out)["sets"]
-    assert facts["hold"] == "no sign"
-    assert facts["coverage"]["low"] <= 0.95 <= facts["coverage"]["high"]
+    document = json.loads(out)["sets"]
+    assert document["hold"] == "no sign"
+    assert document["coverage"]["low"] <= 0.95 <= document["coverage"]["high"]
     code, out, _ = run(
         capsys, "apply", folder / "policy.json", folder / "other.npz", "-o", folder / "d.csv", "--json",
         "--fail-on", "broken",

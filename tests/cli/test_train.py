@@ -51,10 +51,6 @@ def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
     assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
     assert run("train", recipe, "-o", folder) == 2
     assert "--resume" in capsys.readouterr().err
-    assert run("train", recipe, "--set", "training.epoch=1", "-o", tmp_path / "x") == 2
-    assert "'epochs'" in capsys.readouterr().err
-    assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
-    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
