@@ -221,6 +221,8 @@ def test_right_labels_are_confirmed_however_they_are_called(tmp_path):
         (tuple("abcde"), labelled()),  # numbers beside names that are none are positions
         (tuple("abcde"), labelled(names=list("abcde"), kind=T.STRING)),
         (tuple("34567"), labelled(shift=3)),
+        (("-1", "0", "1", "2", "3"), labelled(shift=-1)),
+        (("1.0", "2.0", "3.0", "4.0", "5.0"), labelled(shift=1)),
         (tuple("12340"), labelled([1, 2, 3, 4, 0])),  # by name, not by position
         (None, labelled(names=np.array([30, 10, 20, 50, 40]))),  # in the order that the graph lists
         (None, labelled(label="class_of_row")),

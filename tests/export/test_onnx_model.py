@@ -252,22 +252,12 @@ def test_weights_beside_the_model_are_taken_in(tmp_path):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=unloaded)
 
 
-@pytest.mark.parametrize("how", ["parent", "absolute", "link"])
-def test_weights_outside_the_folder_are_not_read(how, tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    path = saved(folder / "m.onnx")
-    (folder / "w.bin").rename(tmp_path / "secret.bin")
-    if how == "link":
-        (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
-    else:
-        model = onnx.load(path, load_external_data=False)
-        for entry in model.graph.initializer[0].external_data:
-            if entry.key == "location":
-                entry.value = "../secret.bin" if how == "parent" else str(tmp_path / "secret.bin")
-        path.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=facts("w", "folder")):
-        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+def test_weights_outside_the_folder_are_not_read_through_a_link(tmp_path):
+    (tmp_path / "in").mkdir()
+    path = saved(tmp_path / "in" / "m.onnx")
+    (tmp_path / "in" / "w.bin").rename(tmp_path / "secret.bin")
+    (tmp_path / "in" / "w.bin").symlink_to(tmp_path / "secret.bin")
+    refused(path, "w", "folder")
 
 
 def test_models_that_are_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
