@@ -22,7 +22,7 @@ from benchmarks._harness import say
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "versions.md"
-SHOWN = ("numpy", "numba", "scipy", "pyarrow", "pydantic", "typer", "torch", "torchvision", "torchmetrics",
+SHOWN = ("numpy", "scipy", "pyarrow", "pydantic", "typer", "torch", "torchvision", "torchmetrics",
          "lightning-fabric", "onnx", "onnxruntime", "onnxscript", "timm")  # fmt: skip
 
 RECIPE = """

@@ -31,17 +31,19 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
     """The folder of a run on digits that nothing interrupted; tests read it only."""
-    import torch
-
     from calibrant.training import load, train
-    from tests.helpers.digit_runs import RECIPE
+    from tests.helpers.digit_runs import RECIPE, one_thread
 
     folder = tmp_path_factory.mktemp("runs")
     (folder / "digits.toml").write_text(RECIPE)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         train(load(folder / "digits.toml"), folder / "run")
-    finally:
-        torch.set_num_threads(threads)
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def mask_runs(tmp_path_factory):
+    """Folders of finished runs on drawn scenes with masks, by the names of their methods; tests read them only."""
+    from tests.helpers.mask_runs import trained_runs
+
+    return trained_runs(tmp_path_factory.mktemp("masks"))

@@ -1,6 +1,7 @@
 """One direction of imports, and public names that nobody removes by accident."""
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
@@ -22,7 +23,6 @@ ORDER = [
     "_spreadsheet",
     "_parquet",
     "_ray",
-    "_numba",
     "_torchvision",
     "data",
     "targets",
@@ -110,8 +110,15 @@ PUBLIC = {
 }  # fmt: skip
 
 
+@functools.cache
 def modules():
     return sorted(SOURCE.rglob("*.py"))
+
+
+@functools.cache
+def nodes_of(path):
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def part(path):
@@ -120,7 +127,7 @@ def part(path):
 
 def imported_parts(path):
     """Names of the parts of calibrant that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -181,15 +188,14 @@ def test_the_measuring_half_needs_no_pytorch():
 def foreign_imports(path):
     """Imports of the training half by a file of the measuring half."""
     name = path.relative_to(SOURCE).as_posix()
-    tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     heads = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) not in typing_only and isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name for alias in node.names}
             heads |= names if isinstance(node, ast.Import) or node.module == "calibrant._imports" else {node.module}
@@ -230,7 +236,7 @@ def test_every_public_class_and_function_has_an_example():
 
 def test_the_source_never_imports_the_tests():
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 assert not any(alias.name.split(".")[0] == "tests" for alias in node.names), path
             elif isinstance(node, ast.ImportFrom):
@@ -241,7 +247,7 @@ def test_a_class_name_has_one_meaning():
     """Public ones of `calibrant.torchmetrics` mirror those they wrap."""
     homes: dict[str, list[str]] = {}
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and path.name != "torchmetrics.py":
                 homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
     assert not {name: paths for name, paths in homes.items() if len(paths) > 1}

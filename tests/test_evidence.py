@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks._evidence_claims import Judgement, over_files
+from benchmarks._evidence_claims import over_files
 from benchmarks._evidence_files import Split, interval_over_splits, random_splits, verdict
 from benchmarks._evidence_networks import PAIRED, _drawn_metrics
 from benchmarks._evidence_policies import ALLOWED, RISKS, fit_policies, summarise
@@ -104,12 +104,8 @@ def test_rows_are_compared_to_the_last_digit():
     assert not is_close(["a", "holds"], ["a", "within noise"])
 
 
-def test_a_policys_row_names_its_file():
+def test_a_policys_row_names_its_file_and_its_verdict():
     rows = [policy_row(100, 1)] * 3
     part = {"expected_cost/sst2_gpt2": {"splits": 3, "targets": {str(risk): rows for risk in RISKS}}}
-    assert policy_rows({"policies": part}, 0.05) == [
-        ["SST-2, GPT-2 zero-shot", "3", "50.0%", "50.0%", "1.00%", "0%", "0.0%", "0.0% [0.0%, 56.1%]", "within noise"]
-    ]
-    assert (
-        Judgement("c", "n", "holds", "The automatic choice").row()[3] == "[The automatic choice](#the-automatic-choice)"
-    )
+    ((name, splits, *_, word),) = policy_rows({"policies": part}, 0.05)
+    assert ("SST-2" in name, splits, word) == (True, "3", "within noise")

@@ -21,6 +21,7 @@ from calibrant.losses import get
 from calibrant.metrics import ConfidenceSketch, ece  # the sketch first: it makes torchvision importable
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow  # they train
 assert ConfidenceSketch
 
 #: Of the libraries, about themselves; what the examples do must not warn.

@@ -154,7 +154,7 @@ def test_nothing_is_written_over_what_is_no_file(no_output, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     before = names(tmp_path)
     for path in (no_output, type(tmp_path)(no_output)):  # as text and as a path, which folds the slashes of an address
-        with pytest.raises(ValueError, match=r"expected a file to write to, got a|results are written to this machine"):
+        with pytest.raises(ValueError, match=facts("x")):
             check_output(path)
         with pytest.raises(ValueError, match="x"), written_aside(path):
             pass
@@ -174,7 +174,7 @@ def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     start = time.monotonic()
     for path, what in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device"), (tmp_path, "a folder")):
-        with pytest.raises(ValueError, match=f"expected a file, got {what}"):
+        with pytest.raises(ValueError, match=facts(str(path), what)):
             open_regular(path)
     assert time.monotonic() - start < 5
     with open(tmp_path / "sparse", "wb") as file:
@@ -197,21 +197,21 @@ def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
         ('{"x": NaN}', facts("NaN", "JSON")),
         ("-Infinity", facts("JSON")),
         ("1e999", facts("1e999")),
-        ("9" * 100_000, "a number has too many digits"),
-        ('{"a": 1,}', "in line 1"),
+        ("9" * 100_000, facts("digits")),
+        ('{"a": 1,}', facts("line 1")),
         (b"\xff\xfe{}", facts("UTF-8")),
-        ("", "Expecting value in line 1"),
+        ("", facts("line 1")),
     ],
 )
 def test_json_that_is_refused(text, reason, tmp_path):
     with pytest.raises(ValueError, match=reason) as raised:
         parse_json(text, "a policy")
-    assert str(raised.value).startswith("not a policy: ")
+    assert "policy" in str(raised.value)
     path = tmp_path / "x.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=reason) as raised:
         read_json(path, 1 << 20, "a policy")
-    assert str(raised.value).startswith(f"{path}: not a policy: ")
+    assert str(raised.value).startswith(str(path))
 
 
 def test_json_with_many_names_takes_linear_time():
@@ -231,9 +231,9 @@ def test_json_with_many_names_takes_linear_time():
         ('"a b" . ' * 200_000 + "b = 1", facts("64")),
         ("[" + "a." * 200_000 + "b]", facts("64")),
         ("a." * 70 + "b = 1", facts("64")),
-        ("a = " + "1" * 10_000, "a number has too many digits"),
-        ("a = 1\na = 2", "in TOML"),
-        (b"\xff", "UTF-8"),
+        ("a = " + "1" * 10_000, facts("digits")),
+        ("a = 1\na = 2", facts("TOML")),
+        (b"\xff", facts("UTF-8")),
     ],
 )
 def test_toml_that_is_refused(text, reason):
@@ -308,17 +308,17 @@ def test_lengths_of_python_2_are_read():
         (MAGIC, facts(".npy")),
         (b"PK\3\4" + bytes(20), facts(".npy")),
         (with_header(header_of(), 9), facts("9.0")),
-        (with_header(header_of())[:-5], "cut off"),
-        (MAGIC + b"\1\0", "damaged"),
-        (with_header(header_of() + " " * LONGEST_HEADER), "at most 10000 bytes, got 1"),
+        (with_header(header_of())[:-5], facts("header")),
+        (MAGIC + b"\1\0", facts("header")),
+        (with_header(header_of() + " " * LONGEST_HEADER), facts("10000")),
         (with_header(header_of(), 2)[:8] + b"\xff" * 4, facts("4294967295")),
-        (with_header(header_of()[:-1]), "damaged"),
-        (with_header(header_of(order="1")), "damaged"),
-        (with_header("{'descr': " + "[" * 3000), "damaged"),
-        (with_header(header_of(shape="(-2, -3)")), "no shape of whole numbers"),
-        (with_header(header_of(shape="(2.0, 3)")), "no shape of whole numbers"),
-        (with_header(header_of(shape=f"({'9' * 5000},)")), "no shape of whole numbers"),
-        (with_header(header_of(shape="(" * 3000 + ")" * 3000)), "no shape of whole numbers"),
+        (with_header(header_of()[:-1]), facts("header")),
+        (with_header(header_of(order="1")), facts("header")),
+        (with_header("{'descr': " + "[" * 3000), facts("header")),
+        (with_header(header_of(shape="(-2, -3)")), facts("shape")),
+        (with_header(header_of(shape="(2.0, 3)")), facts("shape")),
+        (with_header(header_of(shape=f"({'9' * 5000},)")), facts("shape")),
+        (with_header(header_of(shape="(" * 3000 + ")" * 3000)), facts("shape")),
     ],
 )
 def test_headers_that_are_refused(data, message):
@@ -333,7 +333,7 @@ def test_headers_that_are_refused(data, message):
 def test_types_that_are_never_made(descr):
     header = read_header(io.BytesIO(with_header(header_of(descr))))
     assert header.kind == "V"
-    with pytest.raises(ValueError, match="nothing is unpickled, got") as error:
+    with pytest.raises(ValueError, match=facts(descr.strip("'")[:20])) as error:
         read_values(io.BytesIO(bytes(100)), header)
     assert len(str(error.value)) < 200
 
@@ -354,5 +354,5 @@ def test_a_shape_that_is_there_twice_is_read_as_it_was_checked():
 def test_a_file_that_ends_early():
     file = io.BytesIO(npy(np.arange(5.0))[:-1])
     header = read_header(file)
-    with pytest.raises(ValueError, match="ends before its array does"):
+    with pytest.raises(ValueError, match=facts("array")):
         read_values(file, header)

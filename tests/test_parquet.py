@@ -82,7 +82,7 @@ def test_what_is_no_parquet_file(content):
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.flush()
-        with pytest.raises(ValueError, match=r"not a Parquet file|the footer"):
+        with pytest.raises(ValueError, match=r"Parquet|footer"):
             column_chunks(file)
 
 
@@ -91,7 +91,7 @@ def test_footers_that_are_nested_or_long(monkeypatch):
     with tempfile.TemporaryFile() as file:
         file.write(b"PAR1" + nested + len(nested).to_bytes(4, "little") + b"PAR1")
         file.flush()
-        with pytest.raises(ValueError, match="the footer is damaged"):
+        with pytest.raises(ValueError, match=facts("footer")):
             column_chunks(file)
     monkeypatch.setattr(_parquet, "MAX_CHUNKS", 10)
     with written(row_group_size=7) as file, pytest.raises(ValueError, match=facts("10")):

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("ray"),
     pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets and processes are looked up in /proc"),
 ]

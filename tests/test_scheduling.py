@@ -47,6 +47,7 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
+@pytest.mark.slow
 def test_crashes_and_hangs_fail_once_and_the_others_pass(tmp_path):
     """xdist's own scheduler by groups waits for ever after a crash."""
     (tmp_path / "test_crashing.py").write_text(CRASHING)

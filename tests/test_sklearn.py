@@ -87,6 +87,7 @@ def test_score_is_the_accuracy_of_the_answers():
     assert selective.score(x, np.full(len(y), "wasp")) == 0
 
 
+@pytest.mark.slow
 def test_the_promise_holds_on_fresh_data_and_an_empirical_threshold_does_not():
     """Labels are drawn from known probabilities, so that the risk of a set of answers is their mean, without noise."""
     limit, rng = binom.ppf(0.99, 20, 0.1), np.random.default_rng(0)
@@ -176,17 +177,17 @@ def test_labels_that_the_estimator_has_not_seen_are_refused():
     selective, (x, y) = fitted(names=TEXT)
     y = y.astype(object)
     y[3] = "wasp"
-    with pytest.raises(ValueError, match="not fitted on: wasp; its classes are ant, bee, cicada"):
+    with pytest.raises(ValueError, match=facts("wasp", "ant, bee, cicada")):
         clone(selective).fit(x, y)
     numbers, (x, y) = fitted()
-    with pytest.raises(ValueError, match="not fitted on: 0, 1, 2"):  # text is no number
+    with pytest.raises(ValueError, match=facts("0, 1, 2")):  # text is no number
         clone(numbers).fit(x, y.astype(str))
 
 
 @pytest.mark.parametrize("rows", [3, 12])
 def test_too_few_samples_never_answer_and_say_so(rows):
     selective, (x, y) = fitted()
-    with pytest.warns(UserWarning, match=r"the classifier never answers\. .*samples"):
+    with pytest.warns(UserWarning, match=facts("never answers", "samples")):
         few = clone(selective).set_params(target_risk=0.01).fit(x[:rows], y[:rows])
     assert {*few.predict(x).tolist()} == {-1}
     assert few.score(x, y) == 0.0
@@ -196,19 +197,19 @@ def test_what_is_no_single_label_classifier_is_refused():
     (x, y), held_out, _ = samples(3)
     several = RandomForestClassifier(3, random_state=0).fit(x, np.stack([y, y], 1))
     for model, error, message in (
-        (LogisticRegression, TypeError, "estimator must be a fitted classifier"),
-        ("model", TypeError, "estimator must be a fitted classifier, got 'model'"),
-        (LinearRegression().fit(x, y), ValueError, "must be a classifier with classes_, got LinearRegression"),
-        (several, ValueError, "must give one label of two or more classes"),
+        (LogisticRegression, TypeError, "estimator"),
+        ("model", TypeError, "'model'"),
+        (LinearRegression().fit(x, y), ValueError, "LinearRegression"),
+        (several, ValueError, "one label"),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=facts(message)):
             SelectiveClassifier(model).fit(*held_out)
 
 
 def test_decision_functions_of_pairs_are_refused():
     """Three classes have three pairs: the shape alone does not tell."""
-    for classes, message in ((3, "largest value of decision_function"), (4, r"one value per class, \[N, 4\]")):
-        with pytest.raises(ValueError, match=message):
+    for classes, message in ((3, "decision_function"), (4, "[N, 4]")):
+        with pytest.raises(ValueError, match=facts(message)):
             fitted(classes, model=SVC(decision_function_shape="ovo"))
     selective, (x, y) = fitted(3, model=SVC(break_ties=True))
     assert selective.policy_.takes == "logits"
@@ -252,6 +253,7 @@ class Refitting(SelectiveClassifier):
 EXPECTED = {"check_classifiers_classes": "has the classes -1 and 1, for which an abstain value must be given"}
 
 
+@pytest.mark.slow
 def test_checks_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks have too few samples for a promise, and skip what is not installed
@@ -300,6 +302,7 @@ def test_pipelines_on_both_sides():
     assert inside.score(x, y) == outside.score(x, y)
 
 
+@pytest.mark.slow
 def test_grid_search_over_the_risk():
     selective, (x, y) = fitted(2)
     grid = {"target_risk": [0.1, 0.15, 0.3]}
@@ -315,6 +318,7 @@ def test_grid_search_over_the_risk():
     assert GridSearchCV(clone(selective), grid, cv=3).fit(x, y).best_params_ == {"target_risk": 0.1}
 
 
+@pytest.mark.slow
 def test_cross_validated_answers():
     selective, (x, y) = fitted(names=TEXT, abstain="?")
     answers = cross_val_predict(clone(selective), x, y, cv=3)
@@ -370,7 +374,7 @@ def test_an_export_that_cannot_be_right_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=facts("predict_proba")):
         selective.export(tmp_path / "a.onnx", x)
     selective, (x, _) = fitted()
-    with pytest.raises(ValueError, match="X must be an array of numbers"):
+    with pytest.raises(ValueError, match=facts("X")):
         selective.export(tmp_path / "a.onnx", [["ant"]])
     other = LogisticRegression(C=1e-4).fit(*samples(3)[0])
     convert = skl2onnx.to_onnx

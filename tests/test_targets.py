@@ -42,7 +42,7 @@ def test_limits_of_adaptive_targets():
     ("arguments", "message"),
     [
         (([0, 4], [0.5, 0.5], 4), facts("labels", "0")),
-        (([0.5], [0.5], 4), "integers"),
+        (([0.5], [0.5], 4), facts("labels")),
         (([0], [1.5], 4), facts("objectness", "NaN")),
         (([0], [float("nan")], 4), facts("objectness", "NaN")),
         (([0, 1], [0.5], 4), facts("objectness", "[1]")),

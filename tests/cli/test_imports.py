@@ -12,7 +12,7 @@ from calibrant import Predictions
 from calibrant.cli import COMMANDS
 
 HEAVY = ["torch", "torchvision", "torchmetrics", "transformers", "scipy.signal", "matplotlib", "sklearn", "ray",
-         "onnxruntime", "numba", "pandas"]  # fmt: skip
+         "onnxruntime", "pandas"]  # fmt: skip
 TRAINING = ["torch", "torchvision", "torchmetrics", "lightning_fabric", "PIL", "defusedxml", "sklearn", "matplotlib"]
 
 RUN = """

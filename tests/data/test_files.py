@@ -1,6 +1,5 @@
 """What is no file, or too large, is refused at once: pipes are not waited for, and no memory is taken."""
 
-import logging
 import os
 import socket
 import struct
@@ -17,18 +16,6 @@ from tests.helpers.data_trees import TREES, files_of, image_folder
 from tests.helpers.errors import facts
 
 
-def a_pipe(path):
-    os.mkfifo(path)
-
-
-def a_device(path):
-    path.symlink_to("/dev/zero")
-
-
-def a_folder(path):
-    path.mkdir()
-
-
 def a_socket(path):
     here = os.getcwd()
     os.chdir(path.parent)  # an address has 107 characters at most
@@ -39,51 +26,54 @@ def a_socket(path):
         os.chdir(here)
 
 
-def one_line(error):
-    assert "\n" not in str(error)
-
-
-KINDS = {"a named pipe": a_pipe, "a device": a_device, "a folder": a_folder, "a socket": a_socket}
+KINDS = {
+    "named pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": lambda path: path.mkdir(),
+    "socket": a_socket,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_files_are_read(tmp_path, kind):
     path = tmp_path / "x.jpg"
     KINDS[kind](path)
-    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
-        read_bytes(path)
-    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
-        ImageFiles(tmp_path, ("x.jpg",))[0]
-    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
-        read_glove(path, Vocabulary.build(["a"]), 2)
+    for look in (
+        lambda: read_bytes(path),
+        lambda: ImageFiles(tmp_path, ("x.jpg",))[0],
+        lambda: read_glove(path, Vocabulary.build(["a"]), 2),
+    ):
+        with pytest.raises(UnreadableError, match=facts("x.jpg", kind)):
+            look()
+    KINDS[kind](tmp_path / "a.npz")
+    for layout in (None, "arrays") if kind != "folder" else ():
+        with pytest.raises(ValueError, match=facts("a.npz", kind)):
+            recognise(tmp_path / "a.npz", layout)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a folder"])
-def test_a_data_set_is_a_folder_or_a_file(tmp_path, kind):
-    path = tmp_path / "a.npz"
-    KINDS[kind](path)
-    for layout in (None, "arrays"):
-        with pytest.raises(ValueError, match=f"expected a folder or a file, got {kind}"):
-            recognise(path, layout)
+def sparse(path):
+    """A file of zeros that claims three gigabytes."""
+    path.write_bytes(b"")
+    os.truncate(path, 3_000_000_000)
 
 
+@pytest.mark.parametrize("instead", [os.mkfifo, sparse], ids=["pipe", "sparse"])
 @pytest.mark.parametrize("case", TREES)
-def test_pipes_in_a_data_set_are_not_waited_for(tmp_path, case):
+def test_no_pipe_is_waited_for_and_no_claim_believed(tmp_path, case, instead):
     make, layout, split, options = TREES[case]
     root = make(tmp_path / "set")
     for path in files_of(root):
         content = path.read_bytes()
         path.unlink()
-        os.mkfifo(path)
-        for on_error in ("raise", "skip"):
-            try:
-                data = read(root, split, layout=layout, on_error=on_error, **options)
-            except ValueError as error:
-                one_line(error)
-            else:
-                if str(path) in (places := [data.inputs.where(i) for i in range(len(data))]):
-                    with pytest.raises(UnreadableError, match="expected a file, got a named pipe"):
-                        data[places.index(str(path))]
+        instead(path)
+        try:
+            data = read(root, split, layout=layout, on_error="skip", **options)
+        except ValueError as error:
+            said = str(error)
+        else:
+            said = ""
+            assert str(path) not in {data.inputs.where(i) for i in range(len(data))}
+        assert "\n" not in said
         path.unlink()
         path.write_bytes(content)
 
@@ -98,32 +88,14 @@ def test_pipes_among_images_are_skipped_and_counted(tmp_path):
     assert list(files_below(root / "train/dog"))[:1] == ["0.jpg"]
 
 
-@pytest.mark.parametrize("case", TREES)
-def test_sparse_files_take_no_memory(tmp_path, case):
-    """Files of zeros that claim three gigabytes: refused by their size, or found broken by their beginning."""
-    make, layout, split, options = TREES[case]
-    root = make(tmp_path / "set")
-    for path in files_of(root):
-        content = path.read_bytes()
-        path.write_bytes(b"")
-        os.truncate(path, 3_000_000_000)
-        try:
-            data = read(root, split, layout=layout, on_error="skip", **options)
-        except ValueError as error:
-            one_line(error)
-        else:
-            assert str(path) not in {data.inputs.where(i) for i in range(len(data))}
-        path.write_bytes(content)
-
-
 def test_limits_are_said(tmp_path):
     path = write(tmp_path / "x.txt", "")
     os.truncate(path, MAX_TEXT + 1)
-    with pytest.raises(UnreadableError, match=f"the file has {MAX_TEXT + 1} bytes; at most {MAX_TEXT} are read"):
+    with pytest.raises(UnreadableError, match=facts(str(MAX_TEXT + 1), str(MAX_TEXT))):
         read_bytes(path)
     (tmp_path / "x.webp").write_bytes(b"RIFF\xff\xff\xff\x7fWEBPVP8 ")
     os.truncate(tmp_path / "x.webp", MAX_IMAGE + 1)
-    with pytest.raises(UnreadableError, match=f"at most {MAX_IMAGE} are read"):
+    with pytest.raises(UnreadableError, match=facts(str(MAX_IMAGE))):
         ImageFiles(tmp_path, ("x.webp",)).header(0)
 
 
@@ -138,18 +110,18 @@ def png(width, height):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.png", png(100_000, 100_000), "the image is too large"),
-        ("x.png", png(2**31 - 1, 1), "the image is too large"),
-        ("x.png", png(0, 5), "it is not of a known format"),
+        ("x.png", png(100_000, 100_000), facts("x.png")),
+        ("x.png", png(2**31 - 1, 1), facts("x.png")),
+        ("x.png", png(0, 5), facts("x.png")),
         ("x.png", png(9_000, 10_000), facts("9000", "10000", "89478485")),
         ("x.ppm", b"P6 9000 10000 255 ", facts("9000", "10000")),
-        ("x.ppm", b"P6 #" + b"a" * 3_000_000, "no width and height in its header"),
-        ("x.ppm", b"P3" + b" " * 3_000_000, "no width and height in its header"),
-        ("x.ppm", b"P6 " + b"9" * 5000 + b" 1 255 ", "no width and height in its header|truncated or broken"),
-        ("x.jpg", b"not an image", "it is not of a known format"),
-        ("x.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n", "it is not of a known format"),
+        ("x.ppm", b"P6 #" + b"a" * 3_000_000, facts("x.ppm")),
+        ("x.ppm", b"P3" + b" " * 3_000_000, facts("x.ppm")),
+        ("x.ppm", b"P6 " + b"9" * 5000 + b" 1 255 ", facts("x.ppm")),
+        ("x.jpg", b"not an image", facts("x.jpg")),
+        ("x.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n", facts("x.eps")),
     ],
-    ids=lambda value: value if isinstance(value, str) and len(value) > 5 else "",
+    ids=range(10),
 )
 def test_images_that_lie(tmp_path, name, content, message):
     write(tmp_path / name, content)
@@ -163,35 +135,13 @@ def test_images_that_claim_more_than_the_memory(tmp_path, monkeypatch):
 
     write(tmp_path / "x.png", png(5, 6))
     monkeypatch.setattr(Image, "open", short_of_memory)
-    with pytest.raises(UnreadableError, match="truncated or broken, or too large for the memory"):
+    with pytest.raises(UnreadableError, match=facts("x.png", "memory")):
         ImageFiles(tmp_path, ("x.png",))[0]
-
-
-def test_what_is_logged_of_a_file_does_not_reach_the_terminal():
-    # Without a handler Python prints it to standard error.
-    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("PIL").handlers)
 
 
 def test_comments_in_headers_are_read(tmp_path):
     write(tmp_path / "x.ppm", b"P6 # made by\n# nobody\n2 #\n1 255\n" + bytes(range(6)))
     assert np.asarray(ImageFiles(tmp_path, ("x.ppm",))[0]).tolist() == [[[0, 1, 2], [3, 4, 5]]]
-
-
-def test_folders_of_any_depth(tmp_path):
-    root = image_folder(tmp_path / "set")
-    here = os.getcwd()
-    os.chdir(root / "train/cat")
-    try:
-        for _ in range(300):
-            os.mkdir("deeper")
-            os.chdir("deeper")
-        Image.new("RGB", (2, 2)).save("last.png")
-    finally:
-        os.chdir(here)
-    with pytest.raises(ValueError, match=files.TOO_DEEP):
-        read(root, "train")
-    data = read(root, "train", on_error="skip")
-    assert [f.what for f in data.report.skipped] == [files.TOO_DEEP]
 
 
 def test_folders_that_may_not_be_looked_into(tmp_path, monkeypatch):

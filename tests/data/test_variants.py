@@ -83,7 +83,7 @@ def test_covering_a_smaller_decoding(tmp_path):
 
 
 def test_variants_need_boxes():
-    with pytest.raises(ValueError, match="toy train: boxes are needed"):
+    with pytest.raises(ValueError, match=facts("toy train", "boxes")):
         single_object(objects(boxes=None))
     rows = Dataset("toy", "train", ("a",), ("1",), [0], Rows(np.zeros((1, 2))))
     with pytest.raises(ValueError, match=facts("array")):

@@ -1,10 +1,10 @@
 """Drawn objects and a run that has learned to detect them, once for all tests."""
 
 import pytest
-import torch
 
 from calibrant.detection import Detection, plan_run, read_backbones
 from calibrant.training import load, train
+from tests.helpers.digit_runs import one_thread
 from tests.helpers.drawn_objects import RECIPE, drawn_voc, weights_file
 
 
@@ -36,10 +36,6 @@ def learned(drawn):
     recipe = load(drawn / "recipe.toml", ["optimiser.name=adam", "optimiser.rate=0.002", "training.epochs=40",
                                           "schedule.every=30", "data.hold_out={count=4}"])  # fmt: skip
     (backbone,) = read_backbones([f"plain={drawn / 'weights.safetensors'}"], recipe)["plain"]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         result = train(plan_run(recipe, backbone, 0), drawn / "run", data=str(drawn / "voc"), task=Detection())
-    finally:
-        torch.set_num_threads(threads)
     return drawn / "run", result

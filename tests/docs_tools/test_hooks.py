@@ -16,7 +16,7 @@ from docs_tools import api_pages, build, hooks
 from tests.docs_tools.test_build import ROOT, blocks
 
 #: One worker builds the site, once.
-pytestmark = pytest.mark.xdist_group("site")
+pytestmark = [pytest.mark.xdist_group("site"), pytest.mark.slow]
 
 
 class Seen(HTMLParser):

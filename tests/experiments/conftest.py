@@ -1,15 +1,16 @@
 """A comparison of a few seconds, for tests that damage copies of it."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from calibrant.cli import main
-from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments import Contender, Study, compare
 from calibrant.experiments.engines import perform
 from calibrant.training.recipe import check_recipe
 from tests.helpers import digit_studies
+from tests.training.conftest import command, refused  # noqa: F401 (fixtures of the tests here, too)
 
 PLAIN = {
     "data": {"layout": "digits"},
@@ -17,19 +18,6 @@ PLAIN = {
     "optimiser": {"rate": 0.1},
     "training": {"epochs": 1, "batch_size": 512},
 }
-TOML = """
-[data]
-layout = "digits"
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [8]
-[optimiser]
-rate = 0.1
-[training]
-epochs = 1
-batch_size = 512
-"""
 
 
 def study(*labels, plain=PLAIN, **settings):
@@ -42,7 +30,9 @@ class Here:
 
     def run(self, jobs, stage):
         for job in jobs:
+            stage.update(job)
             perform(job, 0, accelerator="cpu")
+            stage.end(job)
 
 
 class Nobody:
@@ -67,35 +57,22 @@ def compared(comparison, tmp_path):
 @pytest.fixture
 def recipe(tmp_path):
     file = tmp_path / "digits.toml"
-    file.write_text(TOML)
+    tables = "".join(
+        f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+        for name, table in PLAIN.items()
+    )
+    file.write_text(tables)
     return file
-
-
-@pytest.fixture
-def refused(capsys):
-    """Run a command that must be refused in one sentence, which is returned."""
-
-    def run(*words):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(word) for word in words])
-        said = capsys.readouterr().err
-        assert stop.value.code == 2, said
-        assert said.startswith("calibrant: ")
-        assert said.count("\n") == 1
-        assert "bug" not in said
-        return said
-
-    return run
 
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory):
-    """Two methods and two seeds, and one that fails; each once."""
+    """Two methods and two seeds, one that fails, and MbLS with a margin that no logits reach; each once."""
     folder = tmp_path_factory.mktemp("compared")
     plan = digit_studies.study(["ce", "ls"], recipe=digit_studies.recipe(training={"epochs": 1, "batch_size": 128}))
     broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
-    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
+    never = Contender("mbls", {"margin": 1e6})
+    plan = Study(plan.recipe, {**plan.methods, "broken": broken, "mbls": never}, (0, 1))
     events = []
-    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
+    found = compare(plan, folder, engine=Here(), progress=lambda *event: events.append(event))
     return plan, found, events

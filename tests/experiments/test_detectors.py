@@ -11,6 +11,7 @@ from calibrant.experiments.detectors import check_detectors, compare_detectors, 
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.training import load
 from tests.helpers.drawn_objects import RECIPE
+from tests.helpers.errors import facts
 
 VALUES = {"hard": (0.290, 0.300, 0.285), "als": (0.311, 0.309, 0.312)}
 
@@ -84,7 +85,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "runs").mkdir()
     check_detectors(tmp_path)
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(ValueError, match="is not a folder of detectors"):
+    with pytest.raises(ValueError, match=facts(str(tmp_path))):
         check_detectors(tmp_path)
 
 

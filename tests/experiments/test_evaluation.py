@@ -13,6 +13,7 @@ from calibrant import Predictions
 from calibrant.experiments.evaluation import MORE_NUMBERS, Flat, measure, more_numbers, numbers
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc
+from tests.helpers.errors import facts
 from tests.reference import metrics as reference
 
 
@@ -112,5 +113,5 @@ def test_numbers_beyond_those_of_a_run_are_computed_once(compared, monkeypatch):
     monkeypatch.setattr("calibrant.experiments.evaluation.measure", pytest.fail)
     assert more_numbers(folder, columns) == first
     (folder / MORE_NUMBERS).write_text(json.dumps(["nonsense"]))
-    with pytest.raises(ValueError, match="delete it, and the same command computes it again"):
+    with pytest.raises(ValueError, match=facts(MORE_NUMBERS)):
         more_numbers(folder, columns)

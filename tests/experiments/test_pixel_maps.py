@@ -8,22 +8,17 @@ from calibrant.experiments import image_maps, named_runs
 from calibrant.experiments.pixel_maps import Normalisation
 from calibrant.report import write_maps_page
 from calibrant.training import predict_run
-from tests.helpers.mask_runs import trained_runs
+from tests.helpers.errors import facts
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    return trained_runs(tmp_path_factory.mktemp("runs"))
-
-
-def test_maps_are_of_the_logits_of_the_run(runs):
-    maps = image_maps(runs, "test-0-000003")
-    whole = predict_run(runs["ce"], whole_maps=True)
+def test_maps_are_of_the_logits_of_the_run(mask_runs):
+    maps = image_maps(mask_runs, "test-0-000003")
+    whole = predict_run(mask_runs["ce"], whole_maps=True)
     assert isinstance(whole, Predictions)
     row = list(whole.ids).index("test-0-000003")
     logits, labels = np.asarray(whole.logits[row], np.float64), np.asarray(whole.labels[row])
     method = maps.methods[0]
-    assert (method.name, maps.methods[1].name) == ("ce", "ls")
+    assert [one.name for one in maps.methods] == ["ce", "ls", "ls, alpha=0.2"]
     assert np.array_equal(method.predicted, logits.argmax(0))
     p = np.exp(logits - logits.max(0))
     confidence = (p / p.sum(0)).max(0)
@@ -49,23 +44,26 @@ def test_maps_are_of_the_logits_of_the_run(runs):
     assert method.numbers["ece"] == pytest.approx(np.dot(counts[counts > 0], gaps) / counts.sum(), abs=1e-9)
 
 
-def test_the_page_has_every_map_of_every_method(runs, tmp_path):
-    write_maps_page(tmp_path / "maps.html", image_maps(runs, "000003"), created="today", command="calibrant maps")
+def test_the_page_has_every_map_of_every_method(mask_runs, tmp_path):
+    write_maps_page(tmp_path / "maps.html", image_maps(mask_runs, "000003"), created="today", command="calibrant maps")
     page = (tmp_path / "maps.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") == 2 + 4 * 2
+    assert page.count("data:image/png;base64,") == 2 + 4 * 3
     assert page.count("Reliability diagram of") >= 2
 
 
-def test_runs_are_named_and_wrong_ones_refused(runs, tmp_path):
-    assert named_runs([f"mine={runs['ce']}", str(runs["ls"])]) == {"mine": runs["ce"], "ls": runs["ls"]}
-    twice = named_runs([str(runs["ce"]), str(runs["ce"])])
-    assert list(twice) == ["ce", f"ce, {runs['ce'].name}"]
-    with pytest.raises(ValueError, match="neither the folder of a finished run nor"):
+def test_runs_are_named_and_wrong_ones_refused(mask_runs, tmp_path):
+    assert named_runs([f"mine={mask_runs['ce']}", str(mask_runs["ls"])]) == {
+        "mine": mask_runs["ce"],
+        "ls": mask_runs["ls"],
+    }
+    twice = named_runs([str(mask_runs["ce"]), str(mask_runs["ce"])])
+    assert list(twice) == ["ce", f"ce, {mask_runs['ce'].name}"]
+    with pytest.raises(ValueError, match=facts(str(tmp_path))):
         named_runs([str(tmp_path)])
-    with pytest.raises(ValueError, match=r"has no image 'nothing'"):
-        image_maps(runs, "nothing")
-    with pytest.raises(ValueError, match="images end with '0'"):
-        image_maps(runs, "0")
+    with pytest.raises(ValueError, match=facts("nothing")):
+        image_maps(mask_runs, "nothing")
+    with pytest.raises(ValueError, match=facts("'0'")):
+        image_maps(mask_runs, "0")
 
 
 def test_normalisation_is_chosen_also_where_the_confidence_is_better():

@@ -2,13 +2,13 @@
 
 import csv as csv_files
 import math
-import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from calibrant.experiments.results import ResultRow, Results
+from tests.helpers.errors import facts
 from tests.helpers.result_rows import NAN, SMALL, of, row
 
 
@@ -19,20 +19,20 @@ def test_where_column_and_by_seed():
     assert both.column("method") == ["ce", "ls", "acls"]
     assert len(both.where(parameter=NAN)) == len(both)
     assert not both.where(method="none")
-    with pytest.raises(ValueError, match="no column 'methods'"):
+    with pytest.raises(ValueError, match=facts("methods")):
         both.where(methods="ce")
-    with pytest.raises(ValueError, match="seed 0 has more than one accuracy of 'ce': metric 'ece' and 'accuracy'"):
+    with pytest.raises(ValueError, match=facts("0", "'ce'", "accuracy", "ece")):
         both.by_seed(method="ce")
 
 
 def test_same_number_twice():
     assert SMALL + SMALL == SMALL
     assert len(Results([row(value=NAN), row(value=NAN, parameter=float("nan"))])) == 1
-    with pytest.raises(ValueError, match=r"two values for one number: 0\.02 and 0\.03 for .*method='ls'"):
+    with pytest.raises(ValueError, match=facts("0.02", "0.03", "ls")):
         Results([row(value=0.02)]) + Results([row(value=0.03)])
-    with pytest.raises(ValueError, match="seed must be a number, got 'one'"):
+    with pytest.raises(ValueError, match=facts("seed", "one")):
         Results([row(seed="one")])
-    with pytest.raises(ValueError, match="method must be text, got None"):
+    with pytest.raises(ValueError, match=facts("method", "None")):
         Results([row(method=None)])
     with pytest.raises(AttributeError):
         SMALL.rows = ()
@@ -67,7 +67,7 @@ def test_others_can_read_the_files(tmp_path):
 
 
 def test_wrong_and_truncated_files(tmp_path):
-    with pytest.raises(ValueError, match=r"neither results\.parquet nor results\.csv"):
+    with pytest.raises(ValueError, match=facts(str(tmp_path))):
         Results.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         Results.load(tmp_path / "results.parquet")
@@ -76,19 +76,19 @@ def test_wrong_and_truncated_files(tmp_path):
         whole = (tmp_path / name).read_bytes()
         for length in (0, 1, len(whole) // 2, len(whole) - 1):
             (tmp_path / name).write_bytes(whole[:length])
-            with pytest.raises(ValueError, match=re.escape(name)) as caught:
+            with pytest.raises(ValueError, match=facts(name)) as caught:
                 Results.load(tmp_path / name)
             assert "\n" not in str(caught.value)
     pq.write_table(pa.table({"logits": [1.0]}), tmp_path / "results.parquet")
-    with pytest.raises(ValueError, match="not a file of results: no column run, method"):
+    with pytest.raises(ValueError, match=facts("results.parquet", "run, method")):
         Results.load(tmp_path)
     head = ",".join(ResultRow._fields)
-    for body, message in {
-        "r,ls,{},,final,x,test,none,,ece,0.1\n": "line 2: seed must be a number, got 'x'",
-        "r,ls,{},,final,0,test,none,,ece\n": "line 2 has 10 columns instead of 11",
-        "r,ls,{},,final,0,test,none,,ece,0.1": "ends in the middle of its last line",
-        "r,ls,{},,final,0,test,none,,ece,0.1\n" * 2 + "r,ls,{},,final,0,test,none,,ece,0.2\n": "two values",
+    for body, words in {
+        "r,ls,{},,final,x,test,none,,ece,0.1\n": ("line 2", "seed", "'x'"),
+        "r,ls,{},,final,0,test,none,,ece\n": ("line 2", "10", "11"),
+        "r,ls,{},,final,0,test,none,,ece,0.1": ("results.csv",),
+        "r,ls,{},,final,0,test,none,,ece,0.1\n" * 2 + "r,ls,{},,final,0,test,none,,ece,0.2\n": ("0.1", "0.2"),
     }.items():
         (tmp_path / "results.csv").write_text(f"{head}\n{body}")
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=facts(*words)):
             Results.load(tmp_path / "results.csv")

@@ -33,41 +33,52 @@ class Report:
     findings: list[tuple[str, str]] = field(default_factory=list)  # the folder of the case, what is wrong
 
 
-def attempt(target: Target, folder: Path, rng: random.Random, valid: Any) -> tuple[str, str]:
+def attempt(
+    target: Target, folder: Path, rng: random.Random, valid: Any, *, single_bit: bool | None = None
+) -> tuple[str, str]:
     """Damage one file of a valid case, load it, and give the outcome with the reason if it is a finding.
+
+    The file is mended again, unless there is a finding.
 
     Args:
         target: what to load.
-        folder: a copy of its valid files, changed in place.
+        folder: its valid files.
         rng: decides which damage is done.
         valid: what the undamaged case gives.
+        single_bit: whether the damage is a flipped bit; by chance if left out.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and target.damages(path))
     file = rng.choice(files)
-    single_bit = rng.random() < 0.3
+    single_bit = rng.random() < 0.3 if single_bit is None else single_bit
     data = file.read_bytes()
     file.write_bytes(flip_bit(data, rng) if single_bit else mutate(data, rng))
-    start = time.process_time()
+    start, outcome, reason = time.process_time(), "read", ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             value = target.load(folder)
     except (ValueError, OSError, MemoryError) as error:
-        sentence = str(error)
-        if "\n" in sentence.strip():
-            return "finding", f"the sentence has several lines: {sentence[:200]!r}"
-        if len(sentence) > 1500 or not sentence:
-            return "finding", f"the sentence has {len(sentence)} characters"
-        outcome = "refused"
+        outcome, reason = "refused", flaw_of(error)
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return "finding", f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"[:600]
+        reason = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"[:600]
     else:
-        outcome = "read"
         if single_bit and target.checksummed and value != valid:
-            return "finding", "a flipped bit was read as something else"
+            reason = "a flipped bit was read as something else"
     seconds = time.process_time() - start
-    return ("finding", f"took {seconds:.1f} s") if seconds > SLOW else (outcome, "")
+    reason = reason or (f"took {seconds:.1f} s" if seconds > SLOW else "")
+    if reason:
+        return "finding", reason
+    file.write_bytes(data)
+    return outcome, ""
+
+
+def flaw_of(error: BaseException) -> str:
+    """Why the message of an error is not one sentence; empty if it is."""
+    sentence = str(error)
+    if "\n" in sentence.strip():
+        return f"the sentence has several lines: {sentence[:200]!r}"
+    return "" if 0 < len(sentence) <= 1500 else f"the sentence has {len(sentence)} characters"
 
 
 def work(name: str, seed: int, scratch: str, keep: Path, seconds: float, pipe: Any) -> None:
@@ -84,12 +95,12 @@ def work(name: str, seed: int, scratch: str, keep: Path, seconds: float, pipe: A
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     end, number = time.monotonic() + seconds, seed
     while time.monotonic() < end:
-        shutil.rmtree(case, ignore_errors=True)
-        shutil.copytree(valid_folder, case)
+        if not case.exists():
+            shutil.copytree(valid_folder, case)
         pipe.send(("start", "", number))
         outcome, reason = attempt(target, case, random.Random(number), valid)
         if outcome == "finding":
-            _keep(case, keep / f"{name}-{number}")
+            shutil.move(case, _cleared(keep / f"{name}-{number}"))
         pipe.send((outcome, reason, number))
         number += 1
     pipe.send(("done", "", number))
@@ -128,13 +139,14 @@ def search(name: str, seconds: float, seed: int, keep: Path, scratch: Path) -> R
         if child.exitcode is not None and child.exitcode not in (0, -9):
             reason = f"the process ended with code {child.exitcode}"
         report.outcomes["finding"] += 1
-        _keep(scratch / "case", keep / f"{name}-{number}")
+        if (scratch / "case").exists():
+            shutil.move(scratch / "case", _cleared(keep / f"{name}-{number}"))
         report.findings.append((str(keep / f"{name}-{number}"), reason))
         seed = number + 1
     return report
 
 
-def _keep(case: Path, target: Path) -> None:
+def _cleared(target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
-    if case.exists():
-        shutil.copytree(case, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target

@@ -10,6 +10,10 @@ WORDS = (
     b"nan", b"NaN", b"inf", b"-Infinity", b"1e999", b"-1", b"0", b"1e-320", b"9" * 400, b"null", b"true", b"{}", b"[]",
     b'""', b"'", b'"', b"\x00", b"\xff\xfe", b"\x1b[2J", b"\xed\xa0\x80", b"[" * 3000, b'{"a":' * 3000, b"a." * 3000,
     b"../../x", b"/dev/zero", b"\r\n", b",,,,", b"\xe2\x80\xae", b"18446744073709551616", b"-9223372036854775809",
+    b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x8b\xff\xff\xff\x7f", b"\\ud800", b"\n", b"\t", b"(", b"t", b"<a>",
+    b"</annotation>", b"class_names", b"logits", b"labels", b".npy", b"'shape': (9223372036854775807,)", b"PAR1",
+    b"PK\x01\x02", b"PK\x05\x06", b"\x93NUMPY", b"\x1f\x8b", b"A" * 70_000, b"9" * 5000, b"\x85" * 2000,
+    b"I" + b"1" * 5000 + b"\n",
 )  # fmt: skip
 INTEGERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -90,7 +94,12 @@ def _replace(pattern: re.Pattern[bytes], data: bytes, rng: random.Random) -> byt
     return data[: match.start()] + word + data[match.end() :]
 
 
+def _another_file(data: bytes, rng: random.Random) -> bytes:
+    """Noise, which may begin as the file did."""
+    return data[: rng.choice((0, 4, 8))] + rng.randbytes(rng.randrange(300))
+
+
 MUTATIONS = (
-    flip_bit, flip_bit, _truncate, _cut_out, _repeat, _move, _zeros, _noise, _integer, _insert_word, _replace_number,
-    _replace_text,
+    flip_bit, flip_bit, _truncate, _cut_out, _repeat, _move, _zeros, _noise, _integer, _insert_word, _insert_word,
+    _replace_number, _replace_text, _another_file,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 from collections.abc import Callable
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from calibrant import Policy, Predictions
+from tests.helpers.data_trees import TREES
 
 Case = Callable[[Path], None]
 Loader = Callable[[Path], Any]
@@ -102,23 +106,59 @@ def _make_compressed(folder: Path) -> None:
 TARGETS["npz-compressed"] = Target(_make_compressed, lambda f: _contents(Predictions.open(f / "x.npz")), True)
 
 
-def _make_policy(folder: Path) -> None:
+def _add_table() -> None:
+    def make(folder: Path) -> None:
+        rng = np.random.default_rng(3)
+        columns = {"p_1": rng.normal(size=9), "p_2": rng.normal(size=9), "labels": ["1", "2", "1"] * 3}
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table(columns), folder / "x_logits.parquet", row_group_size=4)
+
+    def load(folder: Path) -> Any:
+        return _contents(Predictions.open(folder / "x_logits.parquet", columns={"logits": "p_*"}))
+
+    TARGETS["parquet-table"] = Target(make, load)
+
+
+_add_table()
+
+
+def data_for_policies() -> Predictions:
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.standard_normal((500, 4))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return Predictions.from_logits(
+        logits, labels, class_names=list("wxyz"), groups={"site": rng.choice(["a", "b"], 500)}
+    )
+
+
+#: What policies are fitted with: every calibrator, promise and kind of sets.
+POLICIES: dict[str, dict[str, Any]] = {
+    **{name: {"target_risk": 0.3, "calibrator": name} for name in ("temperature", "ensemble", "vector", "isotonic")},
+    "groups": {"target_risk": 0.3, "group": "site", "calibrator": "none", "score": "normalised_max_logit"},
+    "raps": {"target_risk": 0.3, "calibrator": "none", "sets": 0.9, "set_method": "raps"},
+    "classes": {"target_risk": 0.3, "calibrator": "none", "sets": 0.9, "set_method": "class-conditional"},
+    "group-class": {"target_risk": 0.4, "group": "site", "calibrator": "none", "by_class": True},
+    "costs": {"calibrator": "none", "costs": 1 - np.eye(4), "target_cost": 0.6},
+    "recall": {"calibrator": "none", "promise": "recall=x:0.8"},
+}
+
+
+def _make_policy(folder: Path, name: str = "temperature") -> None:
     folder.mkdir(parents=True)
-    rng = np.random.default_rng(3)
-    labels = rng.integers(0, 3, 900)
-    logits = rng.normal(size=(900, 3)) + 4 * np.eye(3)[labels]
-    names = {"class_names": ["cat", "dog", "bird"]}
-    Policy.fit(Predictions.from_logits(logits, labels, **names), target_risk=0.1).save(folder / "policy.json")
+    Policy.fit(data_for_policies(), **POLICIES[name]).save(folder / "policy.json")
 
 
 def _load_policy(folder: Path) -> Any:
     policy = Policy.load(folder / "policy.json")
-    decision = policy.decide(np.array([[3.0, 1.0, 0.0], [0.1, 0.0, 0.2], [1e4, -1e4, 0.0]]))
+    rows = np.array([[3.0, 1.0, 0.0, 0.5], [0.1, 0.0, 0.2, 0.0], [1e4, -1e4, 0.0, 1.0]])
+    decision = policy.decide(rows, None if policy.group is None else ["a"] * 3)
+    assert np.isfinite(decision.confidence).all()
     values = [np.asarray(part).tolist() for part in (decision.labels, decision.confidence, decision.accept)]
     return values, policy.class_names, policy.target_risk, policy.summary
 
 
-TARGETS["policy"] = Target(_make_policy, _load_policy, checksummed=True)
+for _name in POLICIES:
+    TARGETS[f"policy-{_name}"] = Target(functools.partial(_make_policy, name=_name), _load_policy, checksummed=True)
 
 
 def _make_sketch(folder: Path) -> None:
@@ -225,11 +265,11 @@ def _make_onnx(folder: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper, save
 
     _make_policy(folder)
-    weights = numpy_helper.from_array(np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32), "weights")
+    weights = numpy_helper.from_array(np.random.default_rng(5).normal(size=(4, 4)).astype(np.float32), "weights")
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "weights"], ["logits"])], "linear",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 3])], [weights],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 4])], [weights],
     )  # fmt: skip
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx")
 
@@ -241,4 +281,60 @@ def _load_onnx(folder: Path) -> Any:
     export_onnx(policy, folder / "out.onnx", onnx_model=folder / "model.onnx")
 
 
-TARGETS["onnx"] = Target(_make_onnx, _load_onnx, ignored=("policy.json",))
+TARGETS["onnx"] = Target(_make_onnx, _load_onnx, ignored=("policy.json", "out.onnx"))
+
+
+def _make_inputs(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    np.savez(folder / "x.npz", x=np.arange(12.0).reshape(3, 4), n=np.arange(3))
+
+
+def _load_inputs(folder: Path) -> Any:
+    from calibrant.export.inputs import read_inputs
+
+    arrays = read_inputs(folder / "x.npz")
+    assert all(array.dtype.kind in "fiub" for array in arrays.values())
+    return {name: array.tolist() for name, array in arrays.items()}
+
+
+TARGETS["inputs"] = Target(_make_inputs, _load_inputs, checksummed=True)
+
+
+def _make_words(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "vectors.txt").write_text("the 1 2.5\na -3 4e-2\n. . 5 6\n")
+    (folder / "words.json").write_text('{"words": ["<pad>", "<unk>", "the", "a"]}')
+
+
+def _load_words(folder: Path) -> None:
+    from calibrant.data import Vocabulary, read_glove
+
+    words = Vocabulary.from_json((folder / "words.json").read_bytes().decode("utf-8", "surrogateescape"))
+    assert words.words[:2] == ("<pad>", "<unk>")
+    assert np.isfinite(read_glove(folder / "vectors.txt", Vocabulary.build(["the a"]), 2).values).all()
+
+
+TARGETS["words"] = Target(_make_words, _load_words)
+
+
+def _add_data(name: str, write: Callable[[Path], Path], layout: str, split: str, options: dict[str, Any]) -> None:
+    def load(folder: Path) -> None:
+        from calibrant.data import UnreadableError, read
+        from tests.fuzz.engine import flaw_of
+
+        (root,) = folder.iterdir()
+        root = next(root.iterdir()) if layout == "arrays" else root
+        for on_error in ("skip", "raise"):
+            data = read(root, split, layout=layout, on_error=on_error, **options)
+            for number in range(len(data)):
+                try:
+                    assert -1 <= data[number].label < len(data.classes)
+                except (UnreadableError, OSError) as error:
+                    if flaw_of(error):
+                        raise AssertionError(flaw_of(error)) from error
+
+    TARGETS[f"data-{name}"] = Target(lambda folder: write(folder / "set"), load)
+
+
+for _name, _tree in TREES.items():
+    _add_data(_name, *_tree)

@@ -2,7 +2,7 @@
 
 What counts are numbers, flags, names without spaces, and which entries there are. Sentences do not count, so they can
 be rewritten; neither do dates, versions and checksums. Long lists of numbers are kept as their count, sum and weighted
-sum.
+sum, and numbers to ten digits. What fits one line of a recorded file stands on one: a difference is one line to read.
 """
 
 from __future__ import annotations
@@ -45,22 +45,26 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-9
 #: that grow. A number then counts to within one test sample of some thirty.
 TRAINED = 0.05
 #: From how many numbers on a list is kept as three.
-LONG = 40
+LONG = 20
+#: Of a line of a recorded file.
+WIDTH = 250
 
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """Run the commands of a case in a folder; give their exit codes and documents, and the files' contents."""
     shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
+    if case.prepare is not None:
+        case.prepare(folder)
     before = Path.cwd()
     os.chdir(folder)
     try:
-        documents = [_call(command) for command in case.commands]
+        documents = [_call(command, case.entries.get(number)) for number, command in enumerate(case.commands)]
         return {"commands": documents, "files": {name: _contents(Path(name)) for name in case.files}}
     finally:
         os.chdir(before)
 
 
-def _call(command: str) -> dict[str, Any]:
+def _call(command: str, entries: tuple[str, ...] | None) -> dict[str, Any]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -68,7 +72,10 @@ def _call(command: str) -> dict[str, Any]:
         except SystemExit as stop:
             code = stop.code or 0
     text = out.getvalue()
-    return {"command": command, "exit": code, "document": keep(json.loads(text)) if text else None}
+    document = keep(json.loads(text)) if text else None
+    if document is not None and entries is not None:
+        document = {name: document[name] for name in entries}
+    return {"command": command, "exit": code, "document": document}
 
 
 def _contents(path: Path) -> Any:
@@ -91,7 +98,7 @@ def _means(head: list[str], rows: list[list[str]]) -> dict[str, float]:
     values: dict[str, list[float]] = {}
     for row in rows:
         values.setdefault(", ".join(row[k] for k in names if row[k]), []).append(float(row[head.index("value")]))
-    return {name: float(np.mean(numbers)) for name, numbers in values.items()}
+    return {name: _round(np.mean(numbers)) for name, numbers in values.items()}
 
 
 def _answers(path: Path) -> dict[str, Any]:
@@ -122,7 +129,11 @@ def keep(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         is_name = name not in WORDS and re.fullmatch(r"\S{1,60}", value)
         return value if is_name else "..."
-    return value
+    return _round(value) if isinstance(value, float) else value
+
+
+def _round(number: float) -> float:
+    return float(f"{number:.10g}")
 
 
 def _shorten(values: list[Any]) -> Any:
@@ -131,7 +142,7 @@ def _shorten(values: list[Any]) -> Any:
         numbers = np.array(values, float)
         numbers = numbers[np.isfinite(numbers)]
         weights = np.cos(np.arange(len(numbers)))  # so that an exchange of two numbers shows
-        return {"count": len(values), "sum": float(numbers.sum()), "weighted": float(numbers @ weights)}
+        return {"count": len(values), "sum": _round(numbers.sum()), "weighted": _round(numbers @ weights)}
     return {"count": len(values), "first": [keep(value) for value in values[:5]]}
 
 
@@ -174,5 +185,21 @@ def read(name: str) -> Any:
 def write(name: str, outcome: Any) -> None:
     """Record the outcome of a case."""
     EXPECTED.mkdir(exist_ok=True)
-    text = json.dumps(outcome, indent=1, ensure_ascii=False)
-    (EXPECTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    (EXPECTED / f"{name}.json").write_text("\n".join(_lines(outcome)) + "\n", encoding="utf-8")
+
+
+def _lines(value: Any, indent: str = "", key: str = "") -> Iterator[str]:
+    """JSON of a value: on one line where that is short enough or a list of leaves, else an entry a line."""
+    opening = indent + (f"{json.dumps(key, ensure_ascii=False)}: " if key else "")
+    line = opening + json.dumps(value, ensure_ascii=False)
+    has_parts = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict | list) for v in value))
+    if len(line) <= WIDTH or not has_parts:
+        yield line
+        return
+    is_dict = isinstance(value, dict)
+    yield opening + "[{"[is_dict]
+    parts = [list(_lines(value[name] if is_dict else name, f"{indent} ", name if is_dict else "")) for name in value]
+    for number, part in enumerate(parts):
+        yield from part[:-1]
+        yield part[-1] + ("," if number < len(parts) - 1 else "")
+    yield indent + "]}"[is_dict]

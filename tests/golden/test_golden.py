@@ -8,7 +8,9 @@ from tests.golden import runs
 from tests.golden.cases import CASES
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if case.slow else []) for name, case in CASES.items()]
+)
 def test_golden_run(name, tmp_path):
     outcome = runs.run(CASES[name], tmp_path)
     differences = list(runs.compare(runs.read(name), outcome, trained=CASES[name].slow))

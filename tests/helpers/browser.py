@@ -16,22 +16,12 @@ from typing import Any
 import pytest
 
 from calibrant.report import write_audit
-from tests.helpers import audit_document as documents
+from tests.helpers.audit_document import Document, document
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-MADE = {
-    "one": documents.document,
-    "three": documents.three_files,
-    "two": documents.two_files,
-    "many": documents.many_classes,
-    "confidence": documents.confidence_only,
-    "segmentation": documents.segmentation,
-    "hostile": documents.hostile,
-    "minimal": documents.minimal,
-}
 
 
 def absent(words: str) -> None:
@@ -64,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Opened:
     """A page, its document, and everything it did that it should not."""
 
-    def __init__(self, page: Any, path: Path, document: documents.Document) -> None:
+    def __init__(self, page: Any, path: Path, document: Document) -> None:
         self.page, self.document = page, document
         self.noise: list[str] = []
         page.on("console", lambda m: self.noise.append(f"console: {m.text}"))
@@ -112,12 +102,10 @@ def opened(browser: Any, folder: Path) -> Iterator[Open]:
     contexts, pages = [], []
 
     def open_(
-        name: str, *, document: documents.Document | None = None, width: int = 1280, height: int = 900, **settings: Any
+        name: str, *, changed: Document | None = None, width: int = 1280, height: int = 900, **settings: Any
     ) -> Opened:
-        made = document or MADE[name]()
-        path = folder / f"{name}.html"
-        if document is not None or not path.exists():
-            path = folder / (f"{name}.html" if document is None else f"{name}-own.html")
+        made, path = changed or document(name), folder / (f"{name}.html" if changed is None else f"{name}-own.html")
+        if changed is not None or not path.exists():
             write_audit(path, made)
         contexts.append(browser.new_context(viewport={"width": width, "height": height}, **settings))
         pages.append(Opened(contexts[-1].new_page(), path, made))
@@ -130,7 +118,7 @@ def opened(browser: Any, folder: Path) -> Iterator[Open]:
     assert not noise, noise
 
 
-def curves(document: documents.Document) -> list[documents.Document]:
+def curves(document: Document) -> list[Document]:
     return [c for m in document["models"] for c in m["curves"]]
 
 

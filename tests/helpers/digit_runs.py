@@ -1,5 +1,6 @@
 """Recipes for runs on the embedded digits, and what two such runs are compared by."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,14 @@ def folder_of_classes(root, size=(8, 8)):
         for i in range(10):
             Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
     return root
+
+
+@contextlib.contextmanager
+def one_thread():
+    """Numbers to the last bit depend on how many threads add them up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

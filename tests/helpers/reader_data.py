@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data.readers.image_folder import PACS as PACS
-from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from calibrant.data.files import LINK_NOWHERE as NOWHERE  # noqa: F401
+from calibrant.data.files import LINK_OUT as OUT  # noqa: F401
+from calibrant.data.readers._boxes import NO_NUMBERS  # noqa: F401
+from calibrant.data.readers._folder import NO_ANNOTATION, ROTATED  # noqa: F401
 
 LABELS = [6, 9, 1]
 
@@ -32,7 +34,7 @@ def corners(data, index):
     return data.boxes[index].tolist()
 
 
-INVERTED, NO_NUMBERS = "inverted box", "box that is not made of numbers"
+INVERTED = "inverted box"
 
 
 def one_sentence(error, *words):
@@ -40,9 +42,6 @@ def one_sentence(error, *words):
     assert "\n" not in text
     assert ": " in text
     assert all(word in text for word in words), text
-
-
-ROTATED = "image with an EXIF rotation, which is not applied"
 
 
 def saved(path, values, **options):
@@ -73,9 +72,6 @@ def odd_in(data):
     return {f.what: (f.times, f.where) for f in data.report.odd}
 
 
-OUT, NOWHERE = "link that leads out of the data folder", "link that leads nowhere"
-
-
 def npy(array):
     file = io.BytesIO()
     np.save(file, array)
@@ -94,9 +90,6 @@ Truly so.
 
 --
 Someone, Somewhere"""
-
-
-NO_ANNOTATION = "image without an annotation"
 
 
 def where(findings):

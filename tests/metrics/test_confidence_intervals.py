@@ -19,6 +19,7 @@ from calibrant.metrics import (
     reliability,
 )
 from tests.helpers.confidences import draw, sketch_of
+from tests.helpers.errors import facts
 
 
 def truth():
@@ -27,6 +28,7 @@ def truth():
     return {name: float(value) for name, value in summary.metrics().items()}
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say():
     """Truth from 2 million samples; 120 data sets of 700. At 90%, three standard errors below are 82%."""
     known = truth()
@@ -47,15 +49,17 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert found.high - found.low == pytest.approx(expected, rel=0.15)
 
 
-@pytest.mark.parametrize("size", [200, 500, 3000])
+@pytest.mark.parametrize("size", [200, 1500])
 def test_a_gap_is_told_from_chance_and_calibration_is_not(size):
     """An interval that always reaches 0 always covers: it must not, where confidences are 20 points too high."""
     above = level = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
         c = rng.uniform(0.5, 1, size)
-        above += intervals(sketch_of(c, rng.random(size) < c - 0.2), replicates=100)["ece"].low > 0
-        level += intervals(sketch_of(c, rng.random(size) < c), replicates=100)["ece"].low == 0
+        low = [intervals(sketch_of(c, rng.random(size) < right), replicates=100, only=("ece",))["ece"].low
+               for right in (c - 0.2, c)]  # fmt: skip
+        above += low[0] > 0
+        level += low[1] == 0
     assert above == 40
     assert level >= 33  # 95% of 40, and three standard errors
 
@@ -129,7 +133,7 @@ def test_bad_arguments():
         intervals(sketch_of(c, correct), level=1.0)
     with pytest.raises(ValueError, match="replicates"):
         intervals(sketch_of(c, correct), replicates=3)
-    with pytest.raises(ValueError, match="same samples"):
+    with pytest.raises(ValueError, match=facts("samples")):
         paired_differences(Judged(c, correct), Judged(c[:-1], correct[:-1]))
 
 
@@ -140,6 +144,7 @@ def test_one_metric_has_the_interval_that_it_has_among_all(name):
     assert alone == {name: intervals(sketch_of(c, correct), replicates=60)[name]}
 
 
+@pytest.mark.slow
 def test_paired_differences_cover_the_truth():
     """The same model before and after halving the log-odds; truth from a large sample."""
 

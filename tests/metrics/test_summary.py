@@ -1,4 +1,4 @@
-"""Every metric of a sketch against the slow reference, within the bounds it states."""
+"""Every metric of a summary against the slow reference: a sketch within the bounds it states, few samples exactly."""
 
 import math
 
@@ -6,12 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.metrics import ConfidenceSketch, ece
+from calibrant import Predictions, audit
+from calibrant.auditing.collect import collect
+from calibrant.auditing.shards import Offsets, collect_part, merge
+from calibrant.metrics import ConfidenceSketch, ece, exact_summary
 from calibrant.metrics.grid import CELLS, shortfall_edges
 from tests.reference import metrics as reference
 
-NAMES = ("accuracy", "ece", "mce", "aece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc",
-         "augrc")  # fmt: skip
+NAMES = ("aece", "mce", "overconfidence", "underconfidence", "aurc", "e_aurc", "augrc")
+RISKS, COVERAGES = (0.01, 0.02, 0.05, 0.1), (0.8, 0.9, 0.95)
+
+
+def definitions(confidence, correct):
+    """Every metric of a confidence, in exact fractions."""
+    values = {name: getattr(reference, name)(confidence, correct) for name in NAMES}
+    values |= {"accuracy": reference.accuracy(correct), "mean_confidence": reference.mean_confidence(confidence)}
+    values |= {f"ece_{bins}": reference.ece(confidence, correct, bins=bins) for bins in (10, 15, 100)}
+    values |= {f"coverage_at_risk_{r:g}": reference.coverage_at_risk(confidence, correct, r) for r in RISKS}
+    return values | {f"risk_at_coverage_{c:g}": reference.risk_at_coverage(confidence, correct, c) for c in COVERAGES}
 
 
 def of(confidence, correct):
@@ -20,52 +32,60 @@ def of(confidence, correct):
     return sketch
 
 
+def sketched(confidence, correct):
+    return of(confidence, correct).summary()
+
+
+def exact(confidence, correct):
+    return collect(Predictions.from_confidence(confidence, np.asarray(correct, bool))).summary()
+
+
 def cases():
     rng = np.random.default_rng(5)
-    c = rng.beta(4, 1.2, 331)
-    yield "spread", c, rng.random(331) < c**1.4
-    yield "saturated", 1 - 10.0 ** -rng.uniform(1, 15, 257), rng.random(257) < 0.9
-    yield "on edges", rng.integers(1, 31, 313) / 30, rng.random(313) < 0.6
-    yield "heavily tied", rng.choice([0.2, 0.4, 0.6, 0.8, 1.0], 199), rng.random(199) < 0.5
+    c = rng.beta(4, 1.2, 157)
+    yield "spread", c, rng.random(157) < c**1.4
+    yield "saturated", 1 - 10.0 ** -rng.uniform(1, 15, 121), rng.random(121) < 0.9
+    yield "on edges", rng.integers(1, 31, 149) / 30, rng.random(149) < 0.6
+    yield "heavily tied", rng.choice([0.2, 0.4, 0.6, 0.8, 1.0], 101), rng.random(101) < 0.5
     yield "all right", rng.random(31), np.ones(31, bool)
     yield "all wrong", rng.random(37), np.zeros(37, bool)
+    yield "two digits", np.round(rng.beta(6, 1, 170), 2), rng.random(170) < 0.8
     yield "one right", np.array([0.7]), np.array([True])
     yield "one wrong", np.array([1.0]), np.array([False])
     yield "zero and one", np.array([0.0, 1.0, 0.5]), np.array([True, False, True])
 
 
-@pytest.fixture(params=list(cases()), ids=lambda case: case[0])
-def pairs(request):
-    return request.param[1:]
+MANY_BINS = (1, 7, 11, 13, 16, 64, 1000)
+
+
+@pytest.fixture(scope="module", params=list(cases()), ids=lambda case: case[0])
+def case(request):
+    """Confidences, whether each is right, and every metric by its definition."""
+    pairs = request.param[1:]
+    by_bins = {
+        (name, b): getattr(reference, name)(*pairs, bins=b) for name in ("ece", "mce", "aece") for b in MANY_BINS
+    }
+    return pairs, definitions(*pairs), by_bins
 
 
 def close(value, expected, bound):
     return (math.isnan(value) and math.isnan(expected)) or abs(value - expected) <= bound + 1e-12
 
 
-def test_metrics_are_the_references_within_their_bounds(pairs):
-    sketch = of(*pairs)
-    values, bounds = sketch.compute(), sketch.bounds()
-    arguments = {"accuracy": pairs[1:], "mean_confidence": pairs[:1]}
-    for name in NAMES:
-        expected = getattr(reference, name)(*arguments.get(name, pairs))
-        assert close(values[name], expected, bounds[name]), name
-    assert close(values["ece_10"], reference.ece(*pairs, bins=10), 0)
-    assert close(values["ece_100"], reference.ece(*pairs, bins=100), 0)
-    for risk in (0.01, 0.02, 0.05, 0.1):
-        name = f"coverage_at_risk_{risk:g}"
-        assert close(values[name], reference.coverage_at_risk(*pairs, risk), bounds[name])
-    for coverage in (0.8, 0.9, 0.95):
-        name = f"risk_at_coverage_{coverage:g}"
-        assert close(values[name], reference.risk_at_coverage(*pairs, coverage), bounds[name])
-
-
-@pytest.mark.parametrize("bins", [1, 7, 11, 13, 16, 64, 1000])
-def test_any_number_of_bins(pairs, bins):
-    summary = of(*pairs).summary()
-    for name in ("ece", "mce", "aece"):
-        value = getattr(summary, name)(bins)
-        assert close(value, getattr(reference, name)(*pairs, bins=bins), value.bound), name
+@pytest.mark.parametrize("summarise", [sketched, exact])
+def test_metrics_are_the_references_within_their_bounds(case, summarise):
+    pairs, metrics, by_bins = case
+    summary = summarise(*pairs)
+    values = summary.metrics()
+    pairs_of_values = [(name, values[name], expected) for name, expected in metrics.items()]
+    pairs_of_values += [((name, bins), getattr(summary, name)(bins), e) for (name, bins), e in by_bins.items()]
+    for name, value, expected in pairs_of_values:
+        assert close(value, expected, value.bound), name
+        assert value.bound == 0 or summarise is sketched
+    if summarise is exact:
+        curve, expected = summary.risk_coverage_curve(), reference.risk_coverage_curve(*pairs)
+        for name in ("coverage", "risk", "threshold"):
+            np.testing.assert_allclose(getattr(curve, name), getattr(expected, name), rtol=1e-12)
 
 
 @pytest.mark.parametrize("bins", [10, 12, 15, 20, 25, 30, 50, 60, 75, 100, 150, 300])
@@ -78,8 +98,8 @@ def test_edges_belong_to_the_bin_below_whatever_the_type(bins, dtype):
 
 def test_smooth_ece_within_its_bound():
     rng = np.random.default_rng(2)
-    c = rng.beta(4, 1.2, 150)
-    correct = rng.random(150) < c**2
+    c = rng.beta(4, 1.2, 60)
+    correct = rng.random(60) < c**2
     value = of(c, correct).summary().smooth_ece()
     assert abs(value - reference.smooth_ece(c, correct)) <= value.bound + 1e-5
 
@@ -101,7 +121,7 @@ def test_bounds_hold_for_every_placement_inside_the_cells():
 def test_bounds_are_small_on_realistic_data():
     generator = torch.Generator().manual_seed(0)
     for scale in (2.0, 6.0):
-        honest = scale * torch.randn(700_000, 10, generator=generator)
+        honest = scale * torch.randn(500_000, 10, generator=generator)
         labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
         sketch = ConfidenceSketch()
         sketch.update(1.5 * honest, labels)
@@ -140,3 +160,72 @@ def test_a_summary_does_not_change_when_the_sketch_goes_on():
     before = {name: float(value) for name, value in summary.metrics().items()}
     sketch.update_confidence(torch.rand(500), torch.zeros(500))
     assert {name: float(value) for name, value in summary.metrics().items()} == before
+
+
+# ---------------------------------------------------------------------- audits of few samples
+
+
+def clipped(dtype, size=1500):
+    """Probabilities of a sure model, clipped as people clip them: hundreds share the largest value."""
+    rng = np.random.default_rng(5)
+    z = 6 * rng.standard_normal((size, 4))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (0.3 * z + rng.gumbel(size=z.shape)).argmax(1)
+    p = np.clip(p, 1e-5, 1 - 1e-5)
+    return (p / p.sum(1, keepdims=True)).astype(dtype), labels
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_audit_of_probabilities_is_exact(dtype):
+    p, labels = clipped(dtype)
+    found = audit(Predictions.from_probabilities(p, labels), replicates=20)
+    expected = definitions(p.max(1), p.argmax(1) == labels)
+    for name, value in expected.items():
+        assert found.metrics[name] == pytest.approx(value, abs=1e-12), name
+    assert set(found.bounds.values()) == {0.0}
+
+
+def test_logits_are_ranked_in_float64():
+    z = np.round(np.random.default_rng(2).normal(size=(700, 3)) * 8, 1).astype(np.float32)
+    labels = np.random.default_rng(3).integers(0, 3, 700)
+    found = audit(Predictions.from_logits(z, labels), replicates=20)
+    wide = z.astype(np.float64)
+    e = np.exp(wide - wide.max(1, keepdims=True))
+    for name, value in definitions(1 / e.sum(1), z.argmax(1) == labels).items():
+        assert found.metrics[name] == pytest.approx(value, abs=2e-6), name
+
+
+def test_what_is_kept_is_no_more_than_it_says():
+    """Nine bytes a sample: no column keeps the memory of its whole block."""
+    p, labels = clipped(np.float64)
+    for made in (Predictions.from_probabilities(p, labels), Predictions.from_logits(np.log(p), labels)):
+        kept = collect(made).confidences
+        assert all(part.base is None for part in [*kept.confidence, *kept.correct])
+        assert sum(part.nbytes for part in [*kept.confidence, *kept.correct]) == 9 * 1500
+
+
+def test_more_samples_than_are_kept_are_sketched(monkeypatch):
+    p, labels = clipped(np.float64)
+    whole = collect(Predictions.from_probabilities(p, labels)).summary()
+    monkeypatch.setattr(exact_summary.Confidences.__init__, "__defaults__", (1000,))
+    found = collect(Predictions.from_probabilities(p, labels))
+    assert found.confidences.confidence == []
+    for name, value in found.summary().metrics().items():
+        assert abs(value - whole.metrics()[name]) <= value.bound + 1e-12, name
+    assert found.summary().aurc().bound > 0
+
+
+@pytest.mark.parametrize("most", [2**22, 1000])
+def test_parts_together_are_as_exact_as_the_whole(monkeypatch, most):
+    monkeypatch.setattr(exact_summary.Confidences.__init__, "__defaults__", (most,))
+    p, labels = clipped(np.float64)
+    whole = collect(Predictions.from_probabilities(p, labels)).summary().metrics()
+    halves = [slice(0, 700), slice(700, 1500)]
+    parts = [
+        collect_part(Predictions.from_probabilities(p[rows], labels[rows]), (), Offsets(rows.start, rows.start, 1500))
+        for rows in halves
+    ]
+    together = merge(parts).summary().metrics()
+    for name, value in together.items():
+        assert value.bound == pytest.approx(whole[name].bound, rel=1e-9)
+        assert value == pytest.approx(whole[name], abs=1e-12)

@@ -39,37 +39,25 @@ def payload(tmp_path, monkeypatch):
 def test_a_factory_is_not_imported_without_a_yes(payload):
     with pytest.raises(UntrustedCodeError, match="--trust-code") as caught:
         build("payload_module:make", trust_code=False)
-    assert "imports the module payload_module (from " in str(caught.value)
     assert str(payload / "payload_module.py") in str(caught.value)
-    assert "calls its make" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert {path.name for path in payload.iterdir()} == {"payload_module.py"}
     assert "payload_module" not in sys.modules
     assert str(payload) not in sys.path
-
-
-def test_in_a_program_of_ones_own_a_factory_is_called(payload):
-    assert isinstance(build("payload_module:make"), nn.Linear)
+    assert isinstance(build("payload_module:make"), nn.Linear)  # in a program of one's own it is
     assert (payload / "called").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    "name",
     [
-        ("torch.hub:load", "imports the module torch.hub"),
-        ("torchvision.models:resnet18", "imports the module torchvision.models"),
-        ("os:system", "imports the module os"),
-        ("builtins:exec", "imports the module builtins"),
-        ("calibrant.models:build", "imports the module calibrant.models"),
-        ("no_such_package.module:make", "which is not installed here"),
-        ("timm/hf-hub:someone/model", "fetch a model from 'hf-hub:someone/model'"),
-        ("timm/HF_HUB:someone/model", "fetch a model"),
-        ("timm/local-dir:/tmp/model", "fetch a model"),
-        ("timm/someone/model", "fetch a model"),
+        "torch.hub:load", "torchvision.models:resnet18", "os:system", "builtins:exec", "calibrant.models:build",
+        "no_such_package.module:make", "timm/hf-hub:someone/model", "timm/HF_HUB:someone/model",
+        "timm/local-dir:/tmp/model", "timm/someone/model",
     ],
-)
-def test_what_is_not_in_a_registry_is_foreign(name, words):
-    assert words in foreign_code(name)
+)  # fmt: skip
+def test_what_is_not_in_a_registry_is_foreign(name):
+    assert name.partition("/")[2 if name.startswith("timm/") else 0].partition(":")[0] in foreign_code(name)
     with pytest.raises(UntrustedCodeError):
         build(name, trust_code=False)
 
@@ -78,7 +66,7 @@ def test_what_is_not_in_a_registry_is_foreign(name, words):
                                     "pretrained_cfg_overlay", "pretrained_strict"])  # fmt: skip
 def test_options_that_lead_timm_elsewhere_are_foreign(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UntrustedCodeError, match=f"makes timm read what its option '{option}' names"):
+    with pytest.raises(UntrustedCodeError, match=facts(option)):
         build("timm/test_resnet", trust_code=False, **{option: "x.pth"})
 
 
@@ -91,12 +79,11 @@ def test_registries_need_no_trust():
 @pytest.mark.parametrize("name", [":", "module:", ":function"])
 def test_a_name_that_can_import_nothing_is_no_name(name):
     assert foreign_code(name) is None
-    with pytest.raises(ValueError, match=r"named as package\.module:factory"):
+    with pytest.raises(ValueError, match=facts(name)):
         build(name, trust_code=False)
 
 
-@pytest.mark.parametrize("ending", ["raise SystemExit(0)", "raise SystemExit", "import sys; sys.exit('bye')",
-                                    "raise GeneratorExit", "raise BaseException('odd')"])  # fmt: skip
+@pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import sys; sys.exit('bye')", "raise BaseException('odd')"])
 @pytest.mark.parametrize("where", ["on import", "when called", "on access"])
 def test_code_that_ends_the_process_is_an_error(ending, where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -107,7 +94,7 @@ def test_code_that_ends_the_process_is_an_error(ending, where, tmp_path, monkeyp
     }[where]
     Path("ending_module.py").write_text(text + "\n")
     try:
-        with pytest.raises(ValueError, match=r"^model 'ending_module:make': "):
+        with pytest.raises(ValueError, match=facts("ending_module:make")):
             build("ending_module:make")
     finally:
         sys.modules.pop("ending_module", None)
@@ -121,13 +108,6 @@ def test_a_request_to_end_is_no_error_of_the_model(tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
         build("asked_module:make")
     sys.modules.pop("asked_module", None)
-
-
-def test_an_option_that_a_factory_does_not_have_is_named(payload):
-    Path("options_module.py").write_text("from torch import nn\ndef make(width): return nn.Linear(width, 2)\n")
-    with pytest.raises(ValueError, match=facts("depth")):
-        build("options_module:make", depth=3)
-    sys.modules.pop("options_module", None)
 
 
 class Hostile:
@@ -149,11 +129,6 @@ def test_weights_in_torchs_cache_are_not_unpickled(tmp_path, monkeypatch):
     assert not Path("executed").exists()
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 def test_a_factory_gives_the_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "from torch import nn\ndef make(num_classes=4, width=3): return nn.Linear(width, num_classes)\n"
@@ -163,16 +138,16 @@ def test_a_factory_gives_the_model(tmp_path, monkeypatch):
     assert build("own_factory:make", num_classes=5, width=2, weights=saved(Path("a.pt"), model)).bias.equal(model.bias)
     assert isinstance(build("own_factory:ready"), nn.ReLU)
     for name, options, words in [
-        ("own_factory:", {}, "a model is named as package.module:factory, got 'own_factory:'"),
-        ("no_such_module:make", {}, "cannot import no_such_module .ModuleNotFoundError"),
-        ("own_factory:nothing", {}, "own_factory has no 'nothing'"),
-        ("own_factory:number", {}, "a function or class that gives a module is needed, got int"),
-        ("own_factory:text", {}, "must give a torch.nn.Module, got str"),
-        ("own_factory:make", {"depth": 3}, "the call failed .TypeError: .*'depth'"),
-        ("own_factory:make", {"stem": "32"}, r"stems are for the networks of names\(\), got stem='32'"),
-        ("own_factory:ready", {"num_classes": 3}, "is a module already and takes no options, got num_classes"),
+        ("own_factory:", {}, "own_factory:"),
+        ("no_such_module:make", {}, "no_such_module"),
+        ("own_factory:nothing", {}, "nothing"),
+        ("own_factory:number", {}, "int"),
+        ("own_factory:text", {}, "str"),
+        ("own_factory:make", {"depth": 3}, "depth"),
+        ("own_factory:make", {"stem": "32"}, "stem"),
+        ("own_factory:ready", {"num_classes": 3}, "num_classes"),
     ]:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=facts(name.partition(":")[0], words)):
             build(name, **options)
     sys.modules.pop("own_factory", None)
 
@@ -234,17 +209,17 @@ def test_files_that_do_not_fit_are_refused(tmp_path, monkeypatch):
     saved(Path("nan.pt"), model, lambda state: state | {"fc.bias": torch.full([10], torch.nan)})
     saved(Path("grey.pt"), build("resnet20", in_channels=1))
     for file, words in [
-        ("none.pt", "none.pt: there is no such file"),
-        ("hostile.pt", "holds more than tensors, or is no such file; nothing in it was executed"),
-        ("packed.pt", "holds more than tensors"),
-        ("number.pt", "not a state dict, which maps names to tensors"),
-        ("broken.safetensors", "not a file of weights"),
-        ("half.pt", "half.pt: not a "),
-        ("keys.pt", r"lacks fc.bias, fc.weight, trunk.bn1.bias and \d+ more, and has net.fc.bias, .* does not have"),
-        ("nan.pt", "fc.bias holds values that are not finite"),
-        ("grey.pt", r"1 weights have other shapes.*trunk.conv1.weight is \[16, 1, 3, 3\], the model's \[16, 3, 3, 3\]"),
+        ("none.pt", ()),
+        ("hostile.pt", ()),
+        ("packed.pt", ()),
+        ("number.pt", ()),
+        ("broken.safetensors", ()),
+        ("half.pt", ()),
+        ("keys.pt", ("fc.bias", "net.fc.bias")),
+        ("nan.pt", ("fc.bias",)),
+        ("grey.pt", ("trunk.conv1.weight", "[16, 1, 3, 3]", "[16, 3, 3, 3]")),
     ]:
-        with pytest.raises(ValueError, match=words) as caught:
+        with pytest.raises(ValueError, match=facts(file, *words)) as caught:
             build("resnet20", weights=file)
         assert "\n" not in str(caught.value)
     assert not Path("executed").exists()

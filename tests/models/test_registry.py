@@ -85,7 +85,7 @@ def test_parameters_are_as_many_as_published(name):
     assert count(on_meta(name)) == describe(name).published == AS_BUILT[name]
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "resnet20v2", "resnet18", "gpcn"])
+@pytest.mark.parametrize("name", ["small_cnn", "resnet20v2", "gpcn", "timm/test_resnet"])
 def test_initial_weights_follow_the_seed_alone(name):
     before = torch.get_rng_state()
     first, again, other = (build(name, seed=seed).state_dict() for seed in (3, 3, 4))
@@ -101,8 +101,9 @@ def test_initial_weights_follow_the_seed_alone(name):
     [
         ("mlp", {}, (1, 28, 28)), ("small_cnn", {}, (3, 32, 32)), ("small_resnet", {}, (3, 64, 64)),
         ("resnet20", {}, (3, 16, 16)), ("resnet20", {"shortcut": "project"}, (3, 16, 16)),
-        ("resnet56v2", {}, (3, 8, 8)), ("densenet_bc_100_12", {}, (3, 8, 8)), ("gpcn", {}, (40, 100)),
+        ("resnet20v2", {}, (3, 8, 8)), ("densenet_bc_100_12", {}, (3, 8, 8)), ("gpcn", {}, (40, 100)),
         ("resnet18", {"stem": "64"}, (3, 16, 16)), ("vgg16_bn", {"stem": "32"}, (3, 32, 32)),
+        ("vgg16_cifar", {}, (3, 32, 32)),
         ("vit_s_16", {"image_size": 32}, (3, 32, 32)), ("deeplabv3plus_small", {}, (3, 45, 60)),
     ],
 )  # fmt: skip
@@ -127,7 +128,7 @@ def test_gradients_reach_every_parameter(name, options, size):
         ("resnet50", {"stem": "28"}, facts("28", "resnet50", "imagenet")),
         ("mlp", {"stem": "32"}, facts("32", "stem='32'", "mlp")),
         ("mlp", {"num_classes": 1}, facts("num_classes", "1")),
-        ("mlp", {"weights": "torchvision:V1"}, "are for networks of torchvision as they are, which this one is not"),
+        ("mlp", {"weights": "torchvision:V1"}, facts("torchvision")),
         ("resnet18", {"weights": "torchvision:V9"}, facts("V9", "IMAGENET1K_V1")),
         ("resnet18", {"weights": "torchvision:V1", "stem": "32"}, facts("32", "stem='32'", "imagenet")),
         ("mlp", {"weights": 3}, facts("int")),
@@ -147,22 +148,25 @@ def test_what_cannot_be_built_is_refused_in_one_sentence(name, options, words):
     assert "\n" not in str(caught.value)
 
 
+#: How much is needed and there is, or that no machine has as much.
+MEMORY = "GB|memory"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
         ("mlp", {"hidden": [10**6, 10**6]}, facts("1,000")),
-        ("mlp", {"hidden": [10**9, 10**9]}, "this machine has"),
-        ("mlp", {"hidden": 10**9, "input_size": 10**9}, "model 'mlp'"),
+        ("mlp", {"hidden": 10**9, "input_size": 10**9}, facts("mlp")),
         ("mlp", {"hidden": [8] * 1001}, facts("hidden", "1001")),
         ("mlp", {"hidden": 10**18}, facts("hidden", "1,000,000")),
         ("mlp", {"input_size": [10**9] * 9}, facts("input_size")),
-        ("small_cnn", {"width": 10**9}, "larger than any memory"),
-        ("small_resnet", {"width": 10**7}, "this machine has"),
-        ("deeplabv3plus_small", {"width": 10**7}, "this machine has|larger than any memory"),
-        ("resnet18", {"in_channels": 10**9}, "this machine has"),
-        ("vit_s_16", {"image_size": 16 * 10**6}, "this machine has|larger than any memory"),
-        ("gpcn", {"vocabulary_size": 10**9, "dimensions": 10**5}, "this machine has|larger than any memory"),
-        ("mlp", {"num_classes": 10**9, "hidden": 10**4}, "this machine has"),
+        ("small_cnn", {"width": 10**9}, MEMORY),
+        ("small_resnet", {"width": 10**7}, MEMORY),
+        ("deeplabv3plus_small", {"width": 10**7}, MEMORY),
+        ("resnet18", {"in_channels": 10**9}, MEMORY),
+        ("vit_s_16", {"image_size": 16 * 10**6}, MEMORY),
+        ("gpcn", {"vocabulary_size": 10**9, "dimensions": 10**5}, MEMORY),
+        ("mlp", {"num_classes": 10**9, "hidden": 10**4}, MEMORY),
     ],
 )
 def test_what_does_not_fit_into_memory_is_refused(name, options, words):
@@ -181,19 +185,11 @@ def test_the_bound_is_the_memory_of_this_machine(monkeypatch):
     assert physical_memory() > 2**28
 
 
-def test_looking_at_the_size_draws_no_random_numbers():
-    torch.manual_seed(3)
-    check_memory("mlp", lambda: torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Dropout(0.5)))
-    drawn = torch.rand(3)
-    torch.manual_seed(3)
-    assert torch.equal(drawn, torch.rand(3))
-
-
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith(("mlp", "small", "gpcn", "resnet20"))])
 def test_options_of_a_wrong_type_name_the_model(name):
     for option in describe(name).defaults():
         for value in ({"a": 1}, object()):
-            with pytest.raises(ValueError, match=f"model '{name}'"):
+            with pytest.raises(ValueError, match=facts(name, option)):
                 build(name, **{option: value})
 
 
@@ -203,5 +199,5 @@ def test_an_archive_that_would_grow_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("bomb/data/0", bytes(2**24))
     assert path.stat().st_size < 2**16
-    with pytest.raises(ValueError, match="writes no compressed archives"):
+    with pytest.raises(ValueError, match=facts("bomb.pt", "compressed")):
         build("mlp", weights=path)

@@ -1,6 +1,4 @@
-"""Data to fit on, of every make and form; what is refused; the place in scikit-learn's pipelines."""
-
-import math
+"""Data to fit on, of every make and form; the place in scikit-learn's pipelines."""
 
 import numpy as np
 import pytest
@@ -95,41 +93,3 @@ def test_transformed_predictions_keep_the_positive_class():
     changed = TemperatureScaling().fit(data).transform(data)
     assert (changed.class_names, changed.positive, changed.split) == (data.class_names, data.positive, "val")
     assert data.class_names[data.positive] == "no"
-
-
-@pytest.mark.parametrize("make", [TemperatureScaling, LogitNorm])
-def test_what_cannot_be_fitted_on_is_refused(make):
-    z, y = drawn(20, 3, 0)
-    for data, message in (
-        (Predictions.from_logits(z, y, split="test"), "marked split='test'"),
-        (Predictions.from_confidence([0.5], [True]), "confidences alone"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make().fit(data)
-    for logits, labels, message in (
-        (z, None, "labels are needed"), (z, y[:-1], "labels must be"), (z, y + 5, "labels must lie in"),
-        (z, y.double(), "whole numbers"), (z * torch.nan, y, "finite"), (z[:0], y[:0], "logits must be"),
-        (Predictions.from_logits(z, y), y, "labels already"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            make().fit(logits, labels)
-    with pytest.raises(ValueError, match="is not fitted"):
-        make().score(z) if make is LogitNorm else make().transform(z)
-
-
-@pytest.mark.parametrize("method", [TemperatureScaling, LogitNorm])
-def test_bad_input(method):
-    z, y = torch.zeros(3, 2), torch.tensor([0, 1, 0])
-    for bad_z, bad_y, words in [
-        (z[:, :1], y, "C >= 2"),
-        (z.long(), y, "floating point"),
-        (torch.full((3, 2), math.nan), y, "finite"),
-        (z, torch.tensor([0, 1, 2]), r"0\.\.1"),
-        (z, y[:2], r"\[3\]"),
-        (z, y.float(), "whole numbers"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            method().fit(bad_z, bad_y)
-    unfitted = method()
-    with pytest.raises(ValueError, match="not fitted"):
-        unfitted.transform(z) if method is TemperatureScaling else unfitted.score(z)

@@ -7,6 +7,7 @@ from calibrant.posthoc import TemperatureScaling
 from tests.helpers.exports import SCORES, calibrators, data, limit_of, make_policy, trial_logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", SCORES, ids=str)
 def test_the_module_can_be_exported_by_torch(score):
     z, y = data(400)

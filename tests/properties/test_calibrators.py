@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -15,11 +15,13 @@ from calibrant.posthoc import (
     EnsembleTemperatureScaling,
     HistogramBinning,
     IsotonicCalibration,
+    LogitNorm,
     MatrixScaling,
     TemperatureScaling,
     VectorScaling,
 )
 from tests.helpers.calibrators import METHODS, Y, Z, drawn, nll
+from tests.helpers.errors import facts
 
 KEEPING = ["isotonic top", "histogram top", "histogram mass top", "ensemble", "ensemble mse"]
 
@@ -86,6 +88,7 @@ EXTREME = {
 @every
 @pytest.mark.parametrize("case", EXTREME)
 def test_logits_of_any_size_give_probabilities(make, case):
+    """Whose logits are too far apart to be transformed in float32."""
     z, y = EXTREME[case]
     probabilities = make().fit(z, y).predict_proba(z)
     assert torch.allclose(probabilities.sum(1), torch.ones_like(probabilities[:, 0]), atol=1e-5)
@@ -96,9 +99,9 @@ def test_logits_of_any_size_give_probabilities(make, case):
 def test_logits_whose_squares_are_no_numbers_are_refused(make, size):
     z = Z.clone()
     z[7, 3] = size
-    with pytest.raises(ValueError, match=r"logits must lie between -1e\+100 and 1e\+100, got one of size"):
+    with pytest.raises(ValueError, match=facts("logits", "1e+100")):
         make().fit(z, Y)
-    with pytest.raises(ValueError, match="logits must lie between"):
+    with pytest.raises(ValueError, match=facts("logits")):
         make().fit(Z, Y).transform(z)
 
 
@@ -139,13 +142,11 @@ def test_the_contract_of_scikit_learn(make):
     assert first.learned in learned
     other, labels = drawn(97, 3, 8)
     assert torch.equal(first.fit(other, labels).transform(other), make().fit(other, labels).transform(other))
-    with pytest.raises(ValueError, match="3 classes of the fit, got 5"):
+    with pytest.raises(ValueError, match=facts("3", "5")):
         first.transform(Z)
-    with pytest.raises(ValueError, match="not fitted"):
-        make().transform(Z)
-    with pytest.raises(ValueError, match="not fitted"):
+    with pytest.raises(ValueError, match=facts("fitted")):
         make().state()
-    with pytest.raises(ValueError, match="no parameter"):
+    with pytest.raises(ValueError, match=facts("nothing")):
         make().set_params(nothing=1)
 
 
@@ -171,17 +172,37 @@ def test_ignored_labels_count_nowhere(make):
     labels = torch.cat([Y[:210], torch.full((56,), 255)])
     ignoring = make().fit(flat, labels, ignore_index=255)
     assert torch.allclose(ignoring.transform(Z), plain.transform(Z), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="one that counts"):
+    with pytest.raises(ValueError, match=facts("labels")):
         make().fit(Z, torch.full_like(Y, 255), ignore_index=255)
 
 
-@every
-def test_nothing_is_fitted_on_test_data(make):
-    with pytest.raises(ValueError, match="test"):
-        make().fit(Predictions.from_logits(Z.numpy(), Y.numpy(), split="test"))
+UNFIT = [
+    (lambda: (Z, None), "labels"),
+    (lambda: (Z, Y[:-1]), "labels", "[211]"),
+    (lambda: (Z, Y + 5), "labels", "0..4"),
+    (lambda: (Z, Y.double()), "labels"),
+    (lambda: (Z * math.nan, Y), "logits"),
+    (lambda: (Z[:0], Y[:0]), "logits"),
+    (lambda: (Z[:, :1], 0 * Y), "logits", "C", "2"),
+    (lambda: (Z.long(), Y), "logits"),
+    (lambda: (Predictions.from_logits(Z.numpy(), Y.numpy()), Y), "labels"),
+    (lambda: (Predictions.from_logits(Z.numpy(), Y.numpy(), split="test"),), "test"),
+    (lambda: (Predictions.from_confidence([0.5], [True]),), "confidence"),
+]
+
+
+@pytest.mark.parametrize("make", [*METHODS.values(), TemperatureScaling, LogitNorm])
+def test_what_cannot_be_fitted_on_is_refused(make):
+    for data, *named in UNFIT:
+        with pytest.raises(ValueError, match=facts(*named)):
+            make().fit(*data())
+    unfitted = make()
+    with pytest.raises(ValueError, match=facts("fitted")):
+        unfitted.score(Z) if isinstance(unfitted, LogitNorm) else unfitted.transform(Z)
 
 
 @every
+@settings(max_examples=12)
 @given(order=st.permutations(range(4)), seed=st.integers(0, 3))
 def test_permuting_the_classes_permutes_the_result(make, order, seed):
     z, y = drawn(83, 4, seed, scale=2.0, skew=0.3)
@@ -201,44 +222,44 @@ def test_the_order_of_samples_does_not_matter(make, seed):
 
 
 HOSTILE = [
-    ("vector", {}, "weight is missing"),
-    ("vector", {"weight": [1, 2, 3], "bias": [1, 2]}, "bias must be finite numbers"),
-    ("vector", {"weight": [1, 2, math.nan], "bias": [1, 2, 3]}, "NaN or infinity"),
-    ("vector", {"weight": "abc", "bias": [1, 2, 3]}, "weight must be numbers"),
-    ("vector", {"weight": [True, 2, 3], "bias": [1, 2, 3]}, "weight must be numbers"),
-    ("matrix", {"weight": [1, 2, 3], "bias": [1, 2, 3]}, "weight must be finite numbers"),
-    ("matrix", {"weight": [[1], [2, 3], [4]], "bias": [1, 2, 3]}, "rows of one length"),
-    ("matrix", {"weight": [[1, 2, 1e999]] * 3, "bias": [1, 2, 3]}, "NaN or infinity"),
-    ("matrix", {"weight": [[1, 2, 1e308]] * 3, "bias": [1, 2, 3]}, r"weight must lie between .* got 1e\+308"),
-    ("matrix", {"weight": [[1, 2, 3]] * 3, "bias": [1, 2, -1e200]}, r"bias must lie between .* got -1e\+200"),
-    ("vector", {"weight": [1, 2, 10**400], "bias": [1, 2, 3]}, "weight must lie between .* too large"),
-    ("temperature", {"temperature": 5e-324}, "temperature must lie between"),
-    ("temperature", {"temperature": -2}, "temperature must lie between"),
-    ("temperature", {"temperature": 1e-60}, "temperature must lie between"),
-    ("ensemble", {"temperature": 0, "tempered": 1, "plain": 0, "uniform": 0}, "temperature must lie between"),
-    ("ensemble", {"temperature": 1e60, "tempered": 1, "plain": 0, "uniform": 0}, "temperature must lie between"),
-    ("ensemble", {"temperature": 1, "tempered": 2, "plain": -1, "uniform": 0}, "tempered, plain, uniform must be"),
-    ("ensemble", {"temperature": 1, "tempered": 0, "plain": 0, "uniform": 1}, "tempered, plain, uniform must be"),
-    ("ensemble", {"temperature": 1, "tempered": 0.5, "plain": 0.5}, "uniform is missing"),
-    ("isotonic", {"lengths": [1, 1], "knots": [0.1, 0.2], "shares": [0, 1]}, "one or 3"),
-    ("isotonic", {"lengths": [], "knots": [], "shares": []}, "one or 3"),
-    ("isotonic", {"lengths": [1e18], "knots": [0.1], "shares": [0]}, "must have 1000000000000000000 numbers"),
-    ("isotonic", {"lengths": [1.5], "knots": [0.1], "shares": [0]}, "whole numbers"),
-    ("isotonic", {"lengths": [2], "knots": [0.2, 0.1], "shares": [0, 1]}, "knots must rise"),
-    ("isotonic", {"lengths": [2], "knots": [-0.1, 0.2], "shares": [0, 1]}, "knots must rise from 0"),
-    ("isotonic", {"lengths": [2], "knots": [0.1, 7], "shares": [0, 1]}, "to 1 at most"),
-    ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [1, 0]}, "not fall"),
-    ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [0, 2]}, r"\[0, 1\]"),
-    ("histogram", {"lengths": [2], "edges": [0.5, 0.9], "shares": [0, 1]}, "edges must rise"),
-    ("histogram", {"lengths": [2], "edges": [-0.5, 1], "shares": [0, 1]}, "edges must rise"),
-    ("histogram", {"lengths": [2], "edges": [0.5, 1], "shares": [0, -1]}, "shares must lie"),
-    ("histogram", {"lengths": [0], "edges": [], "shares": []}, "from 1 on"),
+    ("vector", {}, "weight"),
+    ("vector", {"weight": [1, 2, 3], "bias": [1, 2]}, "bias"),
+    ("vector", {"weight": [1, 2, math.nan], "bias": [1, 2, 3]}, "weight"),
+    ("vector", {"weight": "abc", "bias": [1, 2, 3]}, "weight"),
+    ("vector", {"weight": [True, 2, 3], "bias": [1, 2, 3]}, "weight"),
+    ("matrix", {"weight": [1, 2, 3], "bias": [1, 2, 3]}, "weight"),
+    ("matrix", {"weight": [[1], [2, 3], [4]], "bias": [1, 2, 3]}, "weight"),
+    ("matrix", {"weight": [[1, 2, 1e999]] * 3, "bias": [1, 2, 3]}, "weight"),
+    ("matrix", {"weight": [[1, 2, 1e308]] * 3, "bias": [1, 2, 3]}, "weight"),
+    ("matrix", {"weight": [[1, 2, 3]] * 3, "bias": [1, 2, -1e200]}, "bias"),
+    ("vector", {"weight": [1, 2, 10**400], "bias": [1, 2, 3]}, "weight"),
+    ("temperature", {"temperature": 5e-324}, "temperature"),
+    ("temperature", {"temperature": -2}, "temperature"),
+    ("temperature", {"temperature": 1e-60}, "temperature"),
+    ("ensemble", {"temperature": 0, "tempered": 1, "plain": 0, "uniform": 0}, "temperature"),
+    ("ensemble", {"temperature": 1e60, "tempered": 1, "plain": 0, "uniform": 0}, "temperature"),
+    ("ensemble", {"temperature": 1, "tempered": 2, "plain": -1, "uniform": 0}, "uniform"),
+    ("ensemble", {"temperature": 1, "tempered": 0, "plain": 0, "uniform": 1}, "uniform"),
+    ("ensemble", {"temperature": 1, "tempered": 0.5, "plain": 0.5}, "uniform"),
+    ("isotonic", {"lengths": [1, 1], "knots": [0.1, 0.2], "shares": [0, 1]}, "3"),
+    ("isotonic", {"lengths": [], "knots": [], "shares": []}, "3"),
+    ("isotonic", {"lengths": [1e18], "knots": [0.1], "shares": [0]}, "1000000000000000000"),
+    ("isotonic", {"lengths": [1.5], "knots": [0.1], "shares": [0]}, "lengths"),
+    ("isotonic", {"lengths": [2], "knots": [0.2, 0.1], "shares": [0, 1]}, "knots"),
+    ("isotonic", {"lengths": [2], "knots": [-0.1, 0.2], "shares": [0, 1]}, "knots"),
+    ("isotonic", {"lengths": [2], "knots": [0.1, 7], "shares": [0, 1]}, "knots"),
+    ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [1, 0]}, "shares"),
+    ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [0, 2]}, "shares"),
+    ("histogram", {"lengths": [2], "edges": [0.5, 0.9], "shares": [0, 1]}, "edges"),
+    ("histogram", {"lengths": [2], "edges": [-0.5, 1], "shares": [0, 1]}, "edges"),
+    ("histogram", {"lengths": [2], "edges": [0.5, 1], "shares": [0, -1]}, "shares"),
+    ("histogram", {"lengths": [0], "edges": [], "shares": []}, "lengths"),
 ]
 
 
-@pytest.mark.parametrize(("name", "state", "words"), HOSTILE)
-def test_a_hostile_state_is_refused(name, state, words):
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("name", "state", "fact"), HOSTILE)
+def test_a_hostile_state_is_refused(name, state, fact):
+    with pytest.raises(ValueError, match=facts(fact)):
         ({"temperature": TemperatureScaling} | METHODS)[name]().restore(state, 3)
 
 
@@ -259,5 +280,5 @@ def test_a_hostile_state_is_refused(name, state, words):
     ],
 )
 def test_bad_parameters_are_refused_by_fit(bad, words):
-    with pytest.raises(ValueError, match=f"{words} must be"):
+    with pytest.raises(ValueError, match=facts(words)):
         bad.fit(Z, Y)

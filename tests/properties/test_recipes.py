@@ -107,6 +107,14 @@ def test_layouts_splits_and_steps_are_known(file):
     assert (recipe.training.keep == "last") or recipe.data.hold_out or recipe.data.val
 
 
+#: Networks that run in the place of larger ones, which tests/models runs, and which are built at full size below.
+SMALLER = {
+    "resnet50": "resnet18", "resnet101": "resnet18", "deeplabv3_resnet50": "deeplabv3plus_small",
+    "deeplabv3_resnet101": "deeplabv3plus_small", "deeplabv3plus_resnet50": "deeplabv3plus_small",
+    "vit_b_16": "vit_s_16", "densenet_bc_100_12": "resnet20", "resnet56v2": "resnet20v2", "vgg16_cifar": "resnet20",
+}  # fmt: skip
+
+
 def shrunk(file, method=None):
     """A recipe, or one of its methods, with small images, batches of 2 and two steps; nothing that is downloaded."""
     plain = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -131,6 +139,8 @@ def shrunk(file, method=None):
         data.pop("options", None)
     if "text" in data:
         data["text"]["length"] = 40
+    if "detection" not in plain:
+        model["name"] = SMALLER.get(model["name"], model["name"])
     if "vit" in model["name"]:
         model["image_size"] = side
     for key in ("weights", "head", "backbone_weights"):
@@ -141,17 +151,12 @@ def shrunk(file, method=None):
 
 
 def kind(file, method):
-    """What makes one run unlike another: recipes that share it share a run.
-
-    ResNet-101 runs as ResNet-50 does, and the largest transformer runs once; all are built at full size below.
-    """
+    """What makes one run unlike another: recipes that share it share a run."""
     recipe = shrunk(file, method)
     o, t = recipe.optimiser, recipe.targets
     mixing = recipe.mixing and recipe.mixing.name
-    network = recipe.model.name.replace("resnet101", "resnet50")
-    layout = "" if network == "vit_b_16" else recipe.data.layout
     return (
-        network, layout, recipe.loss.name, t.name, mixing, recipe.data.context_rate > 0,
+        recipe.model.name, recipe.data.layout, recipe.loss.name, t.name, mixing, recipe.data.context_rate > 0,
         recipe.data.variant and recipe.data.variant_of, o.name, o.sam, recipe.schedule.name, recipe.schedule.warmup > 0,
     )  # fmt: skip
 
@@ -169,6 +174,7 @@ def data_root(tmp_path_factory):
     return tmp_path_factory.mktemp("recipe_data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "method"), RUNS.values(), ids=RUN_NAMES)
 def test_two_steps_of_training(file, method, data_root, tmp_path):
     recipe = shrunk(file, method)
@@ -200,6 +206,7 @@ ACLS_ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*ACLS_ROWS, "acls, lambda1=0, lambda2=0"])
 def test_every_method_of_a_table_trains(method, data_root, tmp_path):
     """ACLS's Tables 3, 5, 6 and B, on a network that is fast."""

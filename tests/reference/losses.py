@@ -169,17 +169,6 @@ def cross_entropy(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Terms:
     return _terms(fidelity)
 
 
-def soft_cross_entropy(logits: npt.ArrayLike, q: npt.ArrayLike) -> Terms:
-    """ACLS Eq. 1 with any target distribution q [N, K]: -sum_k q_k log p_k."""
-    logp, target = log_softmax(logits), np.asarray(q, dtype=np.float64)
-    fidelity = np.zeros(logp.shape[0])
-    for i in range(logp.shape[0]):
-        for k in range(logp.shape[1]):
-            if target[i, k] != 0.0:
-                fidelity[i] -= target[i, k] * logp[i, k]
-    return _terms(fidelity)
-
-
 @checks("ls", {"alpha": 0.1, "spread": "all"}, {"alpha": 0.1, "spread": "others"})
 def label_smoothing(
     logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: float | npt.ArrayLike = 0.05, spread: str = "all"
@@ -633,8 +622,3 @@ def gradient(
             changes = [up[name] - down[name] for name in ("fidelity", "regulariser")]
             grad[i, j] = math.fsum(np.concatenate(changes)) / (above[i, j] - below[i, j])
     return grad
-
-
-def lens_effective(p: npt.ArrayLike, grad: npt.ArrayLike) -> Array:
-    """ACLS Eq. 8: the target a loss trains towards, q' = p - dL/dz, with grad as from gradient()."""
-    return np.asarray(p, dtype=np.float64) - np.asarray(grad, dtype=np.float64)

@@ -1,15 +1,14 @@
 """A run of a second, finished and not, for tests that damage copies of it."""
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from calibrant.cli import main
 from calibrant.training import load, train
+from tests.helpers.digit_runs import one_thread
 
 RECIPE = """
 [data]
@@ -33,12 +32,8 @@ def runs(tmp_path_factory):
     """A folder with ``digits.toml``, a finished run, and the same before its numbers were written."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "digits.toml").write_text(RECIPE)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         train(load(folder / "digits.toml"), folder / "finished")
-    finally:
-        torch.set_num_threads(threads)
     shutil.copytree(folder / "finished", folder / "unfinished")
     (folder / "unfinished" / "result.json").unlink()
     return folder
@@ -92,12 +87,9 @@ def refused(command):
 
 def state_of(folder):
     """Everything about a folder that a command could change: names, kinds, times, links and contents."""
-    digest = hashlib.sha256()
+    state = []
     for path in [Path(folder), *sorted(Path(folder).rglob("*"))]:
         about = path.lstat()
-        digest.update(f"{path} {about.st_mode} {about.st_mtime_ns} {about.st_nlink}".encode())
-        if path.is_symlink():
-            digest.update(os.readlink(path).encode())
-        elif path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        state.append((str(path), about.st_mode, about.st_mtime_ns, about.st_nlink, content))
+    return state

@@ -39,15 +39,15 @@ def test_validation_is_that_of_the_predictions(runs):
         (["data.channels=1"], facts("[512, 1, 8, 8]")),
         (["data.steps=[{step='resize', size=9}]"], facts("[512, 3, 9, 9]")),
         (["model={name='resnet18', in_channels=1, stem='32'}"], facts("resnet18")),
-        (["model={name='vit_s_16', image_size=32}"], "Wrong image height"),
+        (["model={name='vit_s_16', image_size=32}"], facts("vit_s_16")),
         (["model={name='gpcn'}"], facts("gpcn")),
         (["model={name='fasterrcnn_resnet50_fpn'}"], facts("fasterrcnn_resnet50_fpn")),
         (["model={name='deeplabv3plus_small'}"], facts("[2]")),
         (["model={name='timm/test_vit', img_size=32}"], facts("timm/test_vit")),
         (["loss={name='ce', weight=[1.0, 2.0]}"], facts("2", "10")),
-        (["loss={name='crl'}", "mixing={name='mixup'}"], "takes class labels; soft targets have no meaning"),
+        (["loss={name='crl'}", "mixing={name='mixup'}"], facts("CRL")),
         (["data.text={}"], facts("data.text")),
-        (["model={name='small_resnet'}", "training.batch_size=1"], "does not take inputs of shape .*1, 3, 8, 8"),
+        (["model={name='small_resnet'}", "training.batch_size=1"], facts("[1, 3, 8, 8]")),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -75,8 +75,8 @@ def own(tmp_path, monkeypatch, text):
         ("return {'logits': x}", facts("NoneType")),
         ("return None", facts("NoneType")),
         ("raise KeyError('weights')", facts("weights")),
-        ("sys.exit(0)", "does not take inputs of shape"),
-        ("return x.view(3, 5)", "does not take inputs of shape .*shape"),
+        ("sys.exit(0)", facts("[2, 3, 8, 8]")),
+        ("return x.view(3, 5)", facts("[2, 3, 8, 8]")),
     ],
 )
 def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
@@ -88,21 +88,16 @@ def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
-    """Shapes alone cannot go through it; a few inputs do."""
-    own(tmp_path, monkeypatch, "class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(192, 10)\n"
-                               "    def forward(self, x):\n        assert float(x.max()) > 0\n"
-                               "        return super().forward(x.flatten(1))\n")  # fmt: skip
-    result = train(load(recipe, ["model={name='own_net:Net'}"]), tmp_path / "run", trust_code=True)
-    assert result["sets"]["test"]["accuracy"] > 0.2
+OWN = {
+    "looks at values": "class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(192, 10)\n"
+    "    def forward(self, x):\n        assert float(x.max()) > 0\n        return super().forward(x.flatten(1))\n",
+    "learns its sizes": "def Net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))\n",
+}
 
 
-def test_a_model_that_learns_its_sizes_from_inputs_is_trained(recipe, tmp_path, monkeypatch):
-    own(
-        tmp_path,
-        monkeypatch,
-        "def Net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))\n",
-    )
+@pytest.mark.parametrize("which", OWN)
+def test_a_model_that_shapes_alone_cannot_go_through_is_trained(which, recipe, tmp_path, monkeypatch):
+    own(tmp_path, monkeypatch, OWN[which])
     result = train(load(recipe, ["model={name='own_net:Net'}"]), tmp_path / "run", trust_code=True)
     assert result["sets"]["test"]["accuracy"] > 0.2
 

@@ -1,13 +1,15 @@
-"""Data sets of a run: hold-outs, splits, other folders, classes matched by name."""
+"""Data sets of a run: hold-outs, splits, other folders, classes matched by name, word vectors."""
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.data import Boxes, Dataset, ImageArray, Rows, read, single_object
-from calibrant.training import predict_run, train
+from calibrant.data import Boxes, Dataset, ImageArray, Rows, Vocabulary, learn_vectors, read, single_object
+from calibrant.data.text import tokens
+from calibrant.training import load, load_model, predict_run, train
 from calibrant.training.datasets import align_classes, have_same_data, index_of, load_sets
 from calibrant.training.recipe import check_recipe
+from tests.helpers import recipe_data
 from tests.helpers.digit_runs import DIGITS, digits, folder_of_classes
 from tests.helpers.errors import facts
 from tests.helpers.recipe_data import written
@@ -47,18 +49,6 @@ def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
     with pytest.raises(ValueError, match=facts("all")):
         load_sets(check_recipe(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
-
-
-def test_options_of_one_split():
-    recipe = check_recipe(
-        {
-            "data": {"layout": "scenes", "options": {"samples": 6}, "split_options": {"train": {"samples": 9}}},
-            "model": {"name": "small_cnn"},
-        },
-        "scenes",
-    )
-    sets = load_sets(recipe)
-    assert (len(sets.train), len(sets.test)) == (9, 6)
 
 
 def test_a_pooled_set_is_the_test_set_and_then_the_other():
@@ -119,6 +109,7 @@ def numbered(tmp_path):
 def test_another_folder_is_predicted_in_the_classes_that_were_trained(numbered, tmp_path):
     also = {"again": {"layout": "image-folder", "path": str(numbered)}, "nowhere": {"layout": "image-folder"}}
     recipe = digits(also=also)
+    assert recipe.key == digits(also=also | {"again": {"layout": "image-folder"}}).key  # wherever it lies
     told = []
     train(recipe, tmp_path / "run", event_log=lambda event, numbers: told.append((event, dict(numbers))))
     assert dict(told)["start"]["left_out"] == ("nowhere",)
@@ -132,11 +123,6 @@ def test_another_folder_is_predicted_in_the_classes_that_were_trained(numbered, 
         assert set(test.labels[same]) == {label}
     later = predict_run(tmp_path / "run", data=str(numbered), layout="image-folder")
     assert np.array_equal(later.logits, found.logits)
-
-
-def test_where_a_second_folder_lies_is_no_part_of_the_recipe(numbered):
-    one, two = ({"again": {"layout": "image-folder", "path": path}} for path in ("", str(numbered)))
-    assert digits(also=one).key == digits(also=two).key
 
 
 def test_classes_are_matched_by_name_before_position():
@@ -175,8 +161,8 @@ def test_the_test_split_may_be_called_val(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": {"keep": "best"}, "data": {"layout": "digits"}}, "needs validation data"),
-        ({"targets": {"name": "adaptive"}}, "adaptive targets are for data of images .* and boxes"),
+        ({"training": {"keep": "best"}, "data": {"layout": "digits"}}, facts("best")),
+        ({"targets": {"name": "adaptive"}}, facts("adaptive", "boxes")),
         ({"data": {"layout": "mnist"}}, facts("--data", "DIR")),
     ],
     ids=["best", "adaptive", "nowhere"],
@@ -196,7 +182,7 @@ def test_grey_images_have_one_channel(tmp_path):
     train(check_recipe(plain, "grey"), tmp_path / "run")
     found = Predictions.open(tmp_path / "run" / "test.npz")
     assert np.isfinite(found.logits).all()
-    with pytest.raises(ValueError, match="mean has 3 values for 1 channels"):
+    with pytest.raises(ValueError, match=facts("mean", "3", "1")):
         check_recipe(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
 
 
@@ -223,5 +209,62 @@ def test_labels_of_the_parts_are_matched_by_name():
 def test_ids_are_found_by_their_ends():
     ids = ("test/a/01.png", "test/b/01.png", "test/b/02.png")
     assert [index_of(ids, name, "d") for name in ("test/b/01.png", "b/01.png", "02", "2.png")] == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match=r"d: 2 images end with '01': test/a/01\.png and test/b/01\.png|2 images end"):
+    with pytest.raises(ValueError, match=facts("2", "01")):
         index_of(ids, "01", "d")
+
+
+def test_word_vectors_start_the_embedding(tmp_path):
+    """Words that the file has keep its numbers through training: vectors that are given are frozen."""
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
+    lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    recipe = check_recipe(
+        {
+            "data": {
+                "layout": "newsgroups",
+                "text": {"vocabulary": 50, "length": 30, "vectors": str(tmp_path / "glove.txt"), "dimensions": 3},
+            },
+            "model": {"name": "gpcn"},
+            "optimiser": {"name": "adam", "rate": 0.01},
+            "training": {"batch_size": 2, "max_steps": 2},
+        },
+        "here",
+    )
+    train(recipe, tmp_path / "run", data=str(data))
+    model, shape, classes = load_model(tmp_path / "run")
+    assert shape == [30]
+    table = model.embedding.weight
+    first = table[2].tolist()  # 0 and 1 are padding and unknown words
+    assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
+    assert len(classes) > 1
+
+
+def test_learned_vectors_start_the_embedding(tmp_path):
+    """They are those of the training texts, and frozen as those of a file."""
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    text = {"vocabulary": 40, "length": 30, "learn_vectors": True, "dimensions": 5}
+    settings = {
+        "data": {"layout": "newsgroups", "text": text},
+        "model": {"name": "gpcn"},
+        "optimiser": {"name": "adam", "rate": 0.01},
+        "training": {"batch_size": 2, "max_steps": 2},
+    }
+    train(check_recipe(settings, "here"), tmp_path / "run", data=str(data))
+    messages = read(data, "train")
+    vocabulary = Vocabulary.build((sample.input for sample in messages), size=40)
+    rows = np.stack([vocabulary.encode(sample.input, 30) for sample in messages])
+    expected = learn_vectors(rows, len(vocabulary), 5)
+    np.testing.assert_allclose(load_model(tmp_path / "run")[0].embedding.weight.detach(), expected, atol=1e-6)
+    settings["data"]["text"] = text | {"vectors": "glove.txt"}
+    with pytest.raises(ValueError, match=facts("learn_vectors")):
+        check_recipe(settings, "here")
+
+
+@pytest.mark.parametrize("name", ["small/camvid", "small/newsgroups_gpcn"])
+def test_mixing_is_refused_where_it_would_do_nothing(name, tmp_path):
+    few = {"small/camvid": [], "small/newsgroups_gpcn": ["data.hold_out.count=2"]}[name]
+    recipe = load(name, ["mixing.name=cutmix", "training.batch_size=2", *few])
+    data = recipe_data.written(recipe.data.layout, tmp_path / "data")
+    with pytest.raises(ValueError, match=facts("mixing")):
+        train(recipe, tmp_path / "run", data=str(data))

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from calibrant import _torchvision
+import pytest
 
 PROGRAM = """
 import json, sys
@@ -18,20 +18,9 @@ print(json.dumps([before, is_recent, Fabric.__name__]))
 """
 
 
+@pytest.mark.slow
 def test_fabric_knows_the_version_of_torchmetrics_and_does_not_import_it():
     """In a new process; and torchmetrics itself can be imported afterwards."""
     result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == [[], True, "Fabric"]
-
-
-def test_what_was_imported_before_stays():
-    _torchvision.ensure()  # torchmetrics imports torchvision
-    import torchmetrics
-
-    from calibrant.training.fabric import Fabric, _version_alone
-
-    with _version_alone("torchmetrics"), _version_alone("no such package"):
-        assert sys.modules["torchmetrics"] is torchmetrics
-        assert "no such package" not in sys.modules
-    assert Fabric.__module__.startswith("lightning_fabric")

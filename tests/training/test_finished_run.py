@@ -16,7 +16,7 @@ from calibrant.training.finished_run import DropoutPasses, dropout_layers, examp
 from calibrant.training.recipe import check_recipe, replace_settings
 from tests.helpers.digit_runs import DIGITS
 from tests.helpers.errors import facts
-from tests.helpers.mask_runs import PLAIN, trained_runs
+from tests.helpers.mask_runs import PLAIN
 from tests.helpers.recipe_data import written
 
 
@@ -33,6 +33,7 @@ def test_the_model_that_was_kept_predicts(tmp_path):
     assert result["sets"]["val"]["ece"] == pytest.approx(min(scores))
 
 
+@pytest.mark.slow
 def test_a_run_on_texts_is_exported(tmp_path):
     home = written("newsgroups", tmp_path)
     plain = {
@@ -50,8 +51,8 @@ def test_a_run_on_texts_is_exported(tmp_path):
     assert "int64" in str(done.inputs[0].kind).lower()
 
 
-def test_the_image_is_the_one_that_was_asked_for(tmp_path):
-    run = trained_runs(tmp_path)["ce"]
+def test_the_image_is_the_one_that_was_asked_for(mask_runs):
+    run = mask_runs["ce"]
     seen = predict_image(run, "test-0-000007")
     data = read("scene-masks", "test", **PLAIN["data"]["options"], samples=40)
     assert np.array_equal(seen.picture, np.asarray(data.inputs[7]))
@@ -61,12 +62,6 @@ def test_the_image_is_the_one_that_was_asked_for(tmp_path):
     assert np.asarray(seen.predictions.logits)[0] == pytest.approx(np.asarray(whole.logits)[7], abs=1e-5)
     with pytest.raises(ValueError, match=facts("test-0-900000")):
         predict_image(run, "test-0-900000")
-
-
-def test_maps_are_for_masks(tmp_path):
-    train(check_recipe(DIGITS | {"training": {"max_steps": 1, "batch_size": 20}}, "digits"), tmp_path / "run")
-    with pytest.raises(ValueError, match="maps are for data sets with masks"):
-        predict_image(tmp_path / "run", "digits/0001")
 
 
 REMEMBERED = {
@@ -118,19 +113,18 @@ def test_logits_are_those_of_the_last_checkpoint(run):
     assert all(row.tobytes() in known for row in np.round(train_logits, 4)[:20])
 
 
-def test_without_a_checkpoint_it_is_one_sentence(run, tmp_path):
-    with pytest.raises(ValueError, match="not a run folder"):
-        last_epoch(tmp_path)
-
-
 def test_a_memory_of_another_loss_is_refused(run, tmp_path):
     import shutil
 
     folder = shutil.copytree(run, tmp_path / "copy")
     other = replace_settings(check_recipe(REMEMBERED, "here"), {"loss": {"name": "ce"}})
     (folder / "recipe.json").write_text(other.model_dump_json())
-    with pytest.raises(ValueError, match="not a checkpoint of this run"):
+    with pytest.raises(ValueError, match=facts("last.safetensors")):
         last_epoch(folder)
+    with pytest.raises(ValueError, match=facts(str(tmp_path))):
+        last_epoch(tmp_path)
+    with pytest.raises(ValueError, match=facts("masks")):
+        predict_image(run, "digits/0001")
 
 
 def softmax(logits):
@@ -176,10 +170,10 @@ def test_many_passes_come_near_the_mean_over_all_masks():
     expected = torch.zeros(2, 3)
     for mask in itertools.product([0.0, 2.0], repeat=4):  # each of 16 with the same probability
         expected += linear(inputs * torch.tensor(mask)).softmax(1).detach() / 16
-    passes = DropoutPasses(nn.Sequential(nn.Dropout(0.5), linear), 4000, seed=0).eval()
+    passes = DropoutPasses(nn.Sequential(nn.Dropout(0.5), linear), 2000, seed=0).eval()
     with torch.inference_mode():
         mean = passes(inputs).exp()
-    assert torch.allclose(mean.float(), expected, atol=0.02)  # five standard errors
+    assert torch.allclose(mean.float(), expected, atol=0.03)  # five standard errors
     assert not any(layer.training for layer in dropout_layers(passes))
 
 
@@ -193,30 +187,26 @@ def test_the_stream_of_random_numbers_is_its_own():
 
 
 def test_what_cannot_be_averaged_is_refused(averaged, tmp_path):
-    with pytest.raises(ValueError, match="need a network with dropout"):
+    with pytest.raises(ValueError, match=facts("dropout")):
         predict_mean([averaged / "plain"], dropout_passes=2)
-    with pytest.raises(ValueError, match="at least one run"):
+    with pytest.raises(ValueError, match=r"."):
         predict_mean([])
     other = DIGITS | {"data": DIGITS["data"] | {"test_share": 0.2}, "training": {"batch_size": 512, "epochs": 1}}
     train(check_recipe(other, "other"), tmp_path / "other")
-    with pytest.raises(ValueError, match="cannot be averaged with"):
+    with pytest.raises(ValueError, match=facts("other")):
         predict_mean([averaged / "a", tmp_path / "other"])
 
 
 def test_the_command_averages(averaged, tmp_path, capsys):
-    for words, expected in (
-        ([averaged / "a", averaged / "b"], predict_mean([averaged / "a", averaged / "b"])),
-        (
-            [averaged / "a", "--dropout-passes", 2, "--seed", 3],
-            predict_mean([averaged / "a"], dropout_passes=2, seed=3),
-        ),
-    ):
+    def predict(*words):
         with pytest.raises(SystemExit) as stop:
             main(["predict", *map(str, words), "-o", str(tmp_path / "mean.npz"), "--quiet"])
-        assert stop.value.code == 0
-        written = np.asarray(Predictions.open(tmp_path / "mean.npz").logits)
-        np.testing.assert_allclose(written, np.asarray(expected.logits), rtol=1e-6)
-    with pytest.raises(SystemExit) as stop:
-        main(["predict", str(averaged / "plain"), "--dropout-passes", "2", "-o", str(tmp_path / "x.npz")])
-    assert stop.value.code == 2
-    assert "model.dropout=0.1" in capsys.readouterr().err
+        return stop.value.code
+
+    runs = [averaged / "a", averaged / "b"]
+    assert predict(*runs, "--dropout-passes", 2, "--seed", 3) == 0
+    written = np.asarray(Predictions.open(tmp_path / "mean.npz").logits)
+    expected = predict_mean(runs, dropout_passes=2, seed=3)
+    np.testing.assert_allclose(written, np.asarray(expected.logits), rtol=1e-6)
+    assert predict(averaged / "plain", "--dropout-passes", "2") == 2
+    assert "model.dropout" in capsys.readouterr().err

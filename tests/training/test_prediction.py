@@ -12,22 +12,18 @@ from calibrant import Predictions
 from calibrant.data import Dataset, Pipeline, Resize
 from calibrant.metrics import ece
 from calibrant.models import build
-from calibrant.training import load, predict, prediction, train
-from calibrant.training.classification import Classification
+from calibrant.training import predict, prediction, train
 from calibrant.training.datasets import load_sets
-from calibrant.training.distributed import make_fabric
 from calibrant.training.prediction import (
     DatasetTally,
     excluded_label,
     forward,
     labels_at,
-    logits_by_batch,
     memory_errors,
     without_class,
     without_interpolation,
 )
 from calibrant.training.recipe import check_recipe
-from calibrant.training.run import prepare_run
 from tests.helpers.errors import facts
 from tests.helpers.recipe_data import written
 
@@ -39,8 +35,10 @@ class Pixelwise(torch.nn.Module):
         return torch.stack([images[:, 0], images[:, 1] * 2.0, images[:, 2] - 0.5], 1)
 
 
-class Masks:
-    """Images of labels, of different sizes."""
+class Files:
+    """Pictures or masks in memory, which may differ in size."""
+
+    kind = "image"
 
     def __init__(self, arrays):
         self.arrays = arrays
@@ -51,10 +49,6 @@ class Masks:
     def __getitem__(self, index):
         return Image.fromarray(self.arrays[index])
 
-
-class Pictures(Masks):
-    kind = "image"
-
     def open(self, index, draft=None):
         return self[index]
 
@@ -63,12 +57,12 @@ class Pictures(Masks):
 def segmented():
     random = np.random.default_rng(0)
     sizes = [(7, 5), (6, 9), (4, 4)]
-    images = Pictures([random.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes])
+    images = Files([random.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes])
     masks = [random.integers(0, 3, size, dtype=np.uint8) for size in sizes]
     masks[0][:4] = 255
     masks[2][:] = 255  # nothing is labelled
     return Dataset(
-        "pixels", "test", ("a", "b", "c"), ("x", "y", "z"), [-1, -1, -1], images, masks=Masks(masks), ignore_index=255
+        "pixels", "test", ("a", "b", "c"), ("x", "y", "z"), [-1, -1, -1], images, masks=Files(masks), ignore_index=255
     )
 
 
@@ -122,68 +116,6 @@ def test_a_run_writes_pixels_and_counts_them_all(tmp_path):
     whole = check_recipe(plain | {"data": {k: v for k, v in plain["data"].items() if k != "pixels"}}, "camvid")
     assert train(whole, tmp_path / "whole", data=str(home))["sets"] == result["sets"]
     assert Predictions.open(tmp_path / "whole" / "test.npz").kind == "segmentation"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
-        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes",
-        "CUDA out of memory. Tried to allocate 2.00 GiB",
-    ],
-)
-def test_no_memory_is_a_memory_error(text):
-    with pytest.raises(MemoryError, match="a smaller batch or model needs less"), memory_errors():
-        raise RuntimeError(text)
-
-
-def test_other_errors_of_torch_stay_what_they_are():
-    """Only the first batch can say that a model and its inputs do not fit; later it is a bug, and shown as one."""
-
-    class Broken(nn.Module):
-        def forward(self, x):
-            raise RuntimeError("some bug")
-
-    with pytest.raises(RuntimeError, match="some bug"):
-        forward(Broken(), torch.zeros(2, 3), "broken", is_first=False)
-    with pytest.raises(ValueError, match=facts("broken", "[2, 3]")):
-        forward(Broken(), torch.zeros(2, 3), "broken", is_first=True)
-    with pytest.raises(RuntimeError, match="some bug"), memory_errors():
-        raise RuntimeError("some bug")
-
-
-def test_a_lost_process_is_not_taken_for_a_misfit():
-    class Lost(nn.Module):
-        def forward(self, x):
-            raise RuntimeError("[gloo] Connection closed by peer")
-
-    with pytest.raises(RuntimeError, match="gloo"):
-        forward(Lost(), torch.zeros(2), "lost", is_first=True)
-
-
-def test_predicting_says_what_does_not_fit(recipe):
-    plan = load(recipe)
-    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification()).pipeline.batch([0, 1])
-    with pytest.raises(ValueError, match=facts("Linear", "[2, 3, 8, 8]")):
-        list(logits_by_batch(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
-
-
-class Files:
-    """Pictures or masks in memory."""
-
-    kind = "image"
-
-    def __init__(self, arrays):
-        self.arrays = arrays
-
-    def __len__(self):
-        return len(self.arrays)
-
-    def __getitem__(self, index):
-        return Image.fromarray(self.arrays[index])
-
-    def open(self, index, draft=None):
-        return self[index]
 
 
 @pytest.fixture(scope="module")
@@ -252,13 +184,30 @@ def test_logits_before_the_last_interpolation_have_the_labels_below_them(scenes,
 def test_what_cannot_be_excluded_or_left_uninterpolated_is_said(scenes):
     with pytest.raises(ValueError, match=facts("bakground")):
         excluded_label(scenes, "bakground")
-    with pytest.raises(ValueError, match="has none"):
+    with pytest.raises(ValueError, match=facts("data.exclude", "masks")):
         excluded_label(scenes.replace(masks=None), "background")
-    with (
-        pytest.raises(ValueError, match=r"data\.interpolate = false is for networks"),
-        without_interpolation(nn.ReLU()),
-    ):
+    with pytest.raises(ValueError, match=facts("data.interpolate")), without_interpolation(nn.ReLU()):
         pass
     labels = torch.tensor([0, 1, 255])
     assert without_class(labels, 0, 255).tolist() == [255, 1, 255]
     assert without_class(labels, None, 255) is labels
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first", "expected"),
+    [
+        ("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.", True, MemoryError),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes", True, MemoryError),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", True, MemoryError),
+        ("some bug", True, ValueError),
+        ("some bug", False, RuntimeError),  # later than the first batch it is a bug, and shown as one
+        ("[gloo] Connection closed by peer", True, RuntimeError),  # a lost process
+    ],
+)
+def test_errors_of_torch_in_a_forward_pass(text, is_first, expected):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError(text)
+
+    with pytest.raises(expected, match=facts("[2, 3]" if expected is ValueError else "")), memory_errors():
+        forward(Broken(), torch.zeros(2, 3), "broken", is_first=is_first)

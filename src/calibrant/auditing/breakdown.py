@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
 from calibrant._validation import Bools, Ints, check_within
-from calibrant.metrics import BASE, BINS, Interval, Reduced, TopLabel, bin_edges, compiled_passes, normal_interval
+from calibrant.metrics import BASE, BINS, Interval, Reduced, TopLabel, bin_edges, normal_interval
 from calibrant.selective import binomial_tail
 
 Columns = tuple[Array, ...]
@@ -53,9 +53,6 @@ class Breakdown:
     def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         self.grow(keys)
-        if top.large:
-            compiled_passes().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
-            return
         code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
         size = 2 * BINS * keys
         self.counts += np.bincount(code, minlength=size).reshape(keys, BINS, 2)
@@ -176,38 +173,46 @@ class ClasswiseSums:
         self.counts = np.zeros(classes * BINS, np.int64)
         self.hits = np.zeros(classes * BINS, np.int64)
 
-    def visit(self, z: Array, reduced: Reduced, labels: Ints, large: bool) -> None:
+    def visit(self, z: Array, reduced: Reduced, labels: Ints) -> None:
         """Add a block of values ``[n, C]``, as `top_label_blocks` shows them."""
         self.samples += len(labels)
-        if not large or z.dtype not in (np.float32, np.float64):
-            for rows in row_slices(len(z), z.shape[1]):
-                self._add(z[rows].astype(np.float64), reduced.top[rows], reduced.total[rows], labels[rows])
-            return
 
-        def work(rows: slice) -> list[Array]:
-            sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
-            part = np.ascontiguousarray(z[rows])
-            logits = self.kind == "logits"
-            compiled_passes().classwise(
-                part, reduced.top[rows], reduced.total[rows], labels[rows], logits, self.inner, *sums
-            )
-            return sums
+        def work(rows: slice) -> tuple[Doubles, Doubles, Ints, Ints]:
+            return self._sum(z[rows], reduced.top[rows], reduced.total[rows], labels[rows])
 
-        for parts in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
-            for state, part in zip((self.total, self.sums, self.counts, self.hits), parts, strict=True):
-                state += part
+        for total, sums, counts, hits in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
+            self.total += total
+            self.sums += sums
+            self.counts += counts
+            self.hits += hits
 
-    def _add(self, z: Doubles, top: Doubles, total: Doubles, labels: Ints) -> None:
-        p = z if self.kind == "probabilities" else np.exp(z - top[:, None]) / total[:, None]
-        size = len(self.sums)
-        self.total += p.sum(0)
-        row, column = np.nonzero(p > self.inner[0])
-        share = p[row, column]
+    def _sum(self, z: Array, top: Doubles, total: Doubles, labels: Ints) -> tuple[Doubles, Doubles, Ints, Ints]:
+        """Totals of the classes, and sums, counts and hits of the bins.
+
+        Exponentials of float32 logits are float32; a share that is binned one by one is computed anew in float64.
+        """
+        z = z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
+        p = z
+        if self.kind == "logits":
+            p = np.subtract(z, top[:, None], dtype=z.dtype)
+            np.exp(p, out=p)
+            p *= (1 / total[:, None]).astype(z.dtype)
+        row, column = np.divmod(np.flatnonzero(p > self.inner[0] * (1 - 1e-6)), p.shape[1])
+        share = self._shares(z[row, column], top[row], total[row])
         code = column * BINS + np.searchsorted(self.inner, share)
-        self.sums += np.bincount(code, share, minlength=size)
-        self.counts += np.bincount(code, minlength=size)
-        at_label = p[np.arange(len(labels)), labels]
-        self.hits += np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
+        is_above = share > self.inner[0]
+        code, share = code[is_above], share[is_above]
+        size = len(self.sums)
+        sums: Any = np.bincount(code, share, minlength=size)
+        counts: Ints = np.bincount(code, minlength=size)
+        at_label = self._shares(z[np.arange(len(labels)), labels], top, total)
+        hits: Ints = np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
+        return p.sum(0, dtype=np.float64), sums, counts, hits
+
+    def _shares(self, values: Array, top: Doubles, total: Doubles) -> Doubles:
+        """Probabilities ``[n]`` of values, one of each row."""
+        numbers = values.astype(np.float64)
+        return numbers if self.kind == "probabilities" else np.exp(numbers - top) / total
 
     def by_class(self) -> Doubles:
         """Class-wise ECE of each class, ``[C]``."""

@@ -26,7 +26,6 @@ from calibrant.metrics import (
     TopLabel,
     base_bins,
     cells_of_confidence,
-    is_large,
     top_label_blocks,
 )
 from calibrant.posthoc import logits_of
@@ -79,7 +78,6 @@ class Collected:
     rows: int = 0
     samples: int = 0
     impossible: int = 0
-    numbers: int = 0
     label_crc: int = 0
     named_label_crc: int | None = None
     ignore_index: int | None = None
@@ -277,10 +275,7 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
     if collected.digits is not None:
         collected.digits.add(values)
     visit = None if collected.classwise is None else collected.classwise.visit
-    collected.numbers += values.size
-    large = is_large(collected.numbers)
-    options: dict[str, Any] = {"ignore_index": batch.ignore_index, "visit": visit, "large": large}
-    for top in top_label_blocks(values, labels, kind=batch.holds, **options):
+    for top in top_label_blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit):
         yield top, values
 
 

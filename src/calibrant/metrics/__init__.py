@@ -8,7 +8,7 @@
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
 `segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
 `sketch`            all of these in one pass, in memory that does not grow: counts over the cells of `grid`
-`kernel`            what each row contributes to any metric, in NumPy; `compiled` has the same for many rows
+`kernel`            what each row contributes to any metric, in one pass
 `summary`           every metric of a sketch, with a bound; `exact_summary` where the samples are kept
 `bootstrap`         replicates and their intervals; `confidence_intervals` of a sketch and of paired differences
 ==================  ====================================================================================================
@@ -62,16 +62,7 @@ from calibrant.metrics.confidence_intervals import (
 )
 from calibrant.metrics.exact_summary import Confidences
 from calibrant.metrics.grid import BASE, base_bins, cells_of_confidence
-from calibrant.metrics.kernel import (
-    BLOCK,
-    SATURATED,
-    Reduced,
-    TopLabel,
-    compiled_passes,
-    finish_rows,
-    is_large,
-    top_label_blocks,
-)
+from calibrant.metrics.kernel import BLOCK, Reduced, TopLabel, finish_rows, top_label_blocks
 from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
 from calibrant.metrics.segmentation import ClassOverlaps, Clusters, mean_iou, pixels
 from calibrant.metrics.selective import (

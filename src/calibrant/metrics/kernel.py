@@ -5,11 +5,10 @@ Per row z of C numbers with label y: the largest m and the first class that has 
 squares and the value at y. With m the largest logit, confidence is 1 over the sum of exponentials; what else follows
 from these five numbers is `finish_rows`.
 
-`reduce_rows` and `finish_rows` are these formulas in NumPy, in float64, which small inputs use. Large ones use the same
-formulas compiled by Numba (`compiled`), on as many threads as there are cores; the compiled code is kept on disk.
-`judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
-once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
-down to 2e-16 from 1.
+Rows go through in chunks that fit the cache, on as many threads as there are cores. Rows of few classes are transposed
+first, so that every operation runs along the rows and fills the processor's vectors. `judge_rows` computes in float64.
+`tally_rows`, for sketches, takes the exponentials of float32 logits in float32; the largest one, which is 1, is left
+out of their sum and added in float64, so that confidences are ranked down to 2e-16 from 1.
 
 `top_label_blocks` goes through logits or probabilities of any shape, a block at a time: the samples that count, with
 what each contributes to every metric (`TopLabel`). `SketchCounts` adds them up.
@@ -25,32 +24,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import (
-    CHUNK,
-    Array,
-    Doubles,
-    Precision,
-    class_rows,
-    import_compiled,
-    in_threads,
-    is_half,
-    precision_of,
-    row_slices,
-    take_rows,
-)
+from calibrant._arrays import Array, Doubles, Precision, class_rows, in_threads, join_rows, precision_of, row_slices
 from calibrant._validation import FARTHEST_SUM, Bools, Ints
-from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
+from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence
 
-SATURATED = 1.0 + 2.0**-7
-LARGE = 4_000_000  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
 BLOCK = 1 << 17  # samples per block
 BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
+FEW = 48  # classes up to which rows are transposed
+CHUNK = 1 << 18  # numbers that are reduced at a time
+TASK = 1 << 14  # rows that a thread takes at a time, of few classes; of many, an eighth
 _FLUSH = 1 << 23  # codes of cells to hold before they are counted
 
-
-def is_large(numbers: int) -> bool:
-    """Whether so many numbers go through the compiled passes."""
-    return numbers >= LARGE
+# The C library gives freed blocks back to the system, to fetch them anew for the next chunk, until it has once freed a
+# block as large as these; page faults would cost more than the arithmetic.
+np.empty(1 << 24, np.uint8)
 
 
 class Reduced(NamedTuple):
@@ -74,31 +61,8 @@ class Finished(NamedTuple):
     cells: Ints  # of the confidence in the partition of `grid`, int64
 
 
-def judge_rows(
-    values: Array, labels: Ints, kind: str, precision: Precision | None, *, large: bool
-) -> tuple[Reduced, Finished]:
-    """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1, and finish.
-
-    ``precision`` is the type of the given probabilities, None for logits; ``large`` says that there are so many,
-    in this and other calls, that the compiled pass pays. NaN and infinite values are refused.
-    """
-    reduced, finished = _columns(len(values))
-    fill = _fill_compiled if large else _fill_plainly
-
-    def work(rows: slice) -> None:
-        z = values[rows].astype(np.float64, copy=False) if large and kind == "logits" else values[rows]
-        fill(as_rows(z), labels[rows], kind, precision, take_rows(reduced, rows), take_rows(finished, rows))
-
-    if large:
-        list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
-    else:
-        for rows in row_slices(len(values), values.shape[1]):
-            work(rows)
-    return reduced, finished
-
-
 class Tally(NamedTuple):
-    """What a sketch adds up, of some rows: codes of their cells, and sums over base bins and over all."""
+    """What a sketch adds up, of some samples: codes of their cells, and sums over base bins and over all."""
 
     code: npt.NDArray[np.int32]
     base_counts: Ints
@@ -106,91 +70,138 @@ class Tally(NamedTuple):
     moments: Doubles
 
 
+def judge_rows(values: Array, labels: Ints, kind: str, precision: Precision | None) -> tuple[Reduced, Finished]:
+    """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1, and finish, in float64.
+
+    ``precision`` is the type of the given probabilities, None for logits. NaN and infinite values are refused.
+    """
+
+    def work(rows: slice) -> tuple[Reduced, Finished]:
+        reduced = reduce_rows(values[rows], labels[rows], kind, np.float64)
+        return reduced, finish_rows(reduced, labels[rows], kind, precision)
+
+    parts = list(in_threads(work, task_slices(*values.shape)))
+    if len(parts) == 1:
+        return parts[0]
+    reduced, finished = zip(*parts, strict=True)
+    return join_rows(reduced), join_rows(finished)
+
+
 def tally_rows(values: Array, labels: Ints, kind: str, precision: Precision | None) -> Iterator[Tally]:
-    """Count and sum rows, a chunk at a time, keeping nothing else of them, so that little leaves the cache."""
+    """Count and sum rows, keeping nothing else of them, so that little leaves the cache."""
 
     def work(rows: slice) -> Tally:
-        z, tally = as_rows(values[rows]), empty_tally(rows.stop - rows.start)
-        bits, passes, y = z.view(f"i{z.itemsize}"), compiled_passes(), labels[rows]
-        if kind == "logits":
-            furthest = 1.0 if passes.tally_logits(z, bits, y, *tally) else math.nan
-        else:
-            furthest = passes.tally_probabilities(z, bits, y, precision == "float32", *tally)
-        if math.isnan(furthest):
-            raise ValueError(f"{kind} must be finite, got NaN or infinity")
-        _check_sum(furthest)
-        return tally
+        reduced = reduce_rows(values[rows], labels[rows], kind, np.float32)
+        finished = finish_rows(reduced, labels[rows], kind, precision)
+        return tally(finished.cells, finished.confidence, finished.correct, finished.nll, finished.brier)
 
-    return in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4))
+    return in_threads(work, task_slices(*values.shape))
 
 
-def empty_tally(count: int) -> Tally:
-    """A tally of ``count`` rows, with all sums at 0."""
-    return Tally(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
+def tally_confidences(confidence: Array, correct: Bools, precision: Precision) -> Iterator[Tally]:
+    """The same of samples ``[N]`` of which nothing but confidence and correctness are known."""
+
+    def work(rows: slice) -> Tally:
+        part = confidence[rows]
+        low, high = part.min(), part.max()
+        if not 0 <= low <= high <= 1:  # nor is NaN
+            raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
+        part = part.astype(np.float64)
+        return tally(cells_of_confidence(part, precision), part, correct[rows])
+
+    return in_threads(work, row_slices(len(confidence), 1, TASK))
 
 
-def _columns(count: int) -> tuple[Reduced, Finished]:
-    top, at_label, total, squares, confidence, shortfall, nll, brier = np.empty((8, count))
-    predicted, cells = np.empty((2, count), np.int64)
-    finished = Finished(confidence, shortfall, np.empty(count, np.bool_), nll, brier, cells)
-    return Reduced(top, at_label, total, squares, predicted), finished
+def tally(
+    cells: Ints,
+    confidence: Doubles,
+    correct: Bools,
+    nll: Doubles | None = None,
+    brier: Doubles | None = None,
+    *,
+    ranks: Ints | None = None,
+) -> Tally:
+    """Count samples by the cells of their confidence, or of the score that ranks them; sum what is known of them."""
+    is_wrong = ~correct
+    side = 2 * base_bins(cells) + is_wrong
+    counts: Ints = np.bincount(side, minlength=2 * BASE)
+    sums: Any = np.bincount(side, confidence, minlength=2 * BASE)
+    moments = np.zeros(5)
+    if nll is not None and brier is not None:
+        with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
+            moments[:] = nll.sum(), np.square(nll).sum(), brier.sum(), np.square(brier).sum(), len(nll)
+    code = (cells if ranks is None else ranks) + CELLS * is_wrong
+    return Tally(code.astype(np.int32), counts, sums, moments)
 
 
-def as_rows(z: Array) -> Array:
-    """Numbers as compiled passes take them: contiguous, float32 or float64 in native byte order."""
-    return np.ascontiguousarray(z, dtype=np.float64 if z.itemsize >= 8 else np.float32)
+def task_slices(rows: int, classes: int) -> Iterator[slice]:
+    """Runs of rows for one thread at a time."""
+    return row_slices(rows, 1, TASK if classes <= FEW else TASK // 8)
 
 
-def _fill_plainly(
-    z: Array, labels: Ints, kind: str, precision: Precision | None, reduced: Reduced, finished: Finished
-) -> None:
-    rows = reduce_rows(z, labels, kind)
-    _check_sums(rows.total, kind)
-    results = *rows, *finish_rows(rows, labels, kind, precision)
-    for column, numbers in zip((*reduced, *finished), results, strict=True):
-        column[...] = numbers
+def reduce_rows(values: Array, labels: Ints, kind: str, dtype: type[np.floating[Any]]) -> Reduced:
+    """What rows ``[n, C]`` contribute; exponentials and sums are of the wider of ``dtype`` and the values' type."""
+    reduce = _reduce_logits if kind == "logits" else _reduce_probabilities
+    parts = []
+    for rows in row_slices(len(values), values.shape[1], CHUNK):
+        z = values[rows]
+        z = np.ascontiguousarray(z, dtype=np.float64 if z.itemsize >= 8 else np.float32)
+        with np.errstate(over="ignore"):  # logits of both ends of float32: the exponential of their difference is 0
+            parts.append(reduce(z, labels[rows], np.result_type(dtype, z.dtype)))
+    return parts[0] if len(parts) == 1 else join_rows(parts)
 
 
-def _fill_compiled(
-    z: Array, labels: Ints, kind: str, precision: Precision | None, reduced: Reduced, finished: Finished
-) -> None:
-    passes, r = compiled_passes(), reduced
-    reduce = passes.reduce_logits if kind == "logits" else passes.reduce_probabilities
-    if not reduce(z, z.view(f"i{z.itemsize}"), labels, *r):
-        raise ValueError(f"{kind} must be finite, got NaN or infinity")
-    _check_sums(r.total, kind)
-    if kind == "logits":
-        passes.finish_logits(labels, r.at_label, r.total, r.squares, r.predicted, *finished)
-        return
-    single = precision == "float32"
-    passes.finish_probabilities(labels, r.at_label, r.top, r.squares, r.predicted, single, *finished)
-    if precision is not None and is_half(precision):  # which come to float32 on their way
-        finished.cells[...] = cells_of_confidence(finished.confidence, precision)
+def _reduce_logits(z: Array, labels: Ints, dtype: np.dtype[Any]) -> Reduced:
+    z, axis, predicted, top, position = find_largest(z, "logits")
+    at_label = z.reshape(-1)[position(labels)].astype(np.float64) - top
+    exps = np.subtract(z, np.expand_dims(top.astype(z.dtype), axis), dtype=dtype)
+    np.exp(exps, out=exps)
+    # The largest exponential, 1, is added in float64, so that what the others add to it is not rounded away.
+    exps.reshape(-1)[position(predicted)] = 0
+    total, squares = (1 + sums.astype(np.float64) for sums in (exps.sum(axis), sum_products(exps, exps, axis)))
+    return Reduced(top, at_label, total, squares, predicted)
 
 
-def _check_sums(total: Doubles, kind: str) -> None:
-    if kind == "probabilities" and len(total):
-        _check_sum(float(total[np.abs(total - 1).argmax()]))
-
-
-def _check_sum(furthest: float) -> None:
-    """Raise if probabilities do not sum to 1."""
+def _reduce_probabilities(p: Array, labels: Ints, dtype: np.dtype[Any]) -> Reduced:
+    p, axis, predicted, top, position = find_largest(p, "probabilities")
+    p = p.astype(dtype, copy=False)
+    total = p.sum(axis, dtype=np.float64)
+    furthest = total[np.abs(total - 1).argmax()]
     if abs(furthest - 1) > FARTHEST_SUM:
         raise ValueError(f"probabilities must sum to 1, got a row that sums to {furthest:g}")
+    at_label = p.reshape(-1)[position(labels)].astype(np.float64)
+    return Reduced(top, at_label, total, sum_products(p, p, axis).astype(np.float64), predicted)
 
 
-def reduce_rows(z: Array, labels: Ints, kind: str) -> Reduced:
-    """The definition of what a row contributes, for float32 or float64 ``[n, C]``."""
-    if not np.isfinite(z).all():
+def find_largest(z: Array, kind: str) -> tuple[Array, int, Ints, Doubles, Callable[[Ints], Ints]]:
+    """The largest value of each row ``[n, C]``, and a layout in which further operations are fast.
+
+    Returns:
+        The values, transposed if C is small; their axis of classes; the first class that has the largest value of each
+        row; that value, float64; and a function that gives the positions in the flat values of one class of each row.
+    """
+    rows, classes = z.shape
+    if classes > FEW:
+        start = np.arange(rows) * classes
+        predicted = z.argmax(1)
+        top = z.reshape(-1)[start + predicted]
+        axis, position = 1, lambda choice: start + choice
+    else:
+        z, start = np.ascontiguousarray(z.T), np.arange(rows)
+        top = z.max(0)
+        # Small whole numbers that fall with the class: their maximum, much faster than argmax, tells the first.
+        falling = np.arange(classes, 0, -1, dtype=np.uint8)[:, None]
+        predicted = np.subtract(classes, np.multiply(z == top, falling).max(0), dtype=np.int64)
+        axis, position = 0, lambda choice: start + rows * choice
+    if not (np.isfinite(top).all() and z.min() > -math.inf):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
-    predicted = z.argmax(1)
-    rows = np.arange(len(z))
-    top, at_label = (z[rows, classes].astype(np.float64) for classes in (predicted, labels))
-    if kind == "probabilities":
-        p = z.astype(np.float64)
-        return Reduced(top, at_label, p.sum(1), np.square(p).sum(1), predicted)
-    exps = np.exp(z - top[:, None])
-    return Reduced(top, at_label - top, exps.sum(1), np.square(exps).sum(1), predicted)
+    return z, axis, predicted, top.astype(np.float64), position
+
+
+def sum_products(first: Array, second: Array, axis: int) -> Array:
+    """Sums of products along an axis of two arrays of two dimensions."""
+    sums: Array = np.einsum("ij,ij->j" if axis == 0 else "ij,ij->i", first, second)
+    return sums
 
 
 def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision | None) -> Finished:
@@ -214,11 +225,6 @@ def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision 
     return Finished(confidence, shortfall, predicted == labels, nll, brier, cells)
 
 
-def compiled_passes() -> Any:
-    """The compiled passes; imports Numba."""
-    return import_compiled("calibrant.metrics.compiled")
-
-
 @dataclass(frozen=True)
 class TopLabel:
     """Statistics of n samples, each ``[n]``, float64 but where said; the first are those of `Finished`."""
@@ -237,7 +243,6 @@ class TopLabel:
     first: int = 0  # the row of the input where the block begins
     # Bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
     counted: Bools | None = None
-    large: bool = False  # whether it is one block of so many that compiled passes pay
 
     def rows(self) -> Ints:
         """The row of the input that each sample came from."""
@@ -253,18 +258,12 @@ class TopLabel:
         return class_rows(part)[self.counted.reshape(-1)]
 
 
-#: Called on each block with its values [n, C], what they were reduced to, their labels, and whether they are of many.
-Visitor = Callable[[Array, Reduced, Ints, bool], None]
+#: Called on each block with its values [n, C], what they were reduced to, and their labels.
+Visitor = Callable[[Array, Reduced, Ints], None]
 
 
 def top_label_blocks(
-    values: Array,
-    labels: Array,
-    *,
-    kind: str,
-    ignore_index: int | None = None,
-    visit: Visitor | None = None,
-    large: bool = False,
+    values: Array, labels: Array, *, kind: str, ignore_index: int | None = None, visit: Visitor | None = None
 ) -> Iterator[TopLabel]:
     """Go through ``[N, C]`` or ``[N, C, ...]`` with labels ``[N]`` or ``[N, ...]``, a block of samples at a time.
 
@@ -274,16 +273,13 @@ def top_label_blocks(
         kind: what the values are.
         ignore_index: label that counts nowhere.
         visit: called on every block on the way.
-        large: whether these are some of many, for which compiled passes pay even if these are few.
     """
-    large = large or is_large(values.size)
     precision = None if kind == "logits" else precision_of(values)
     for z, truth, first, counted in counted_rows(values, labels, ignore_index):
-        reduced, finished = judge_rows(z, truth, kind, precision, large=large)
+        reduced, finished = judge_rows(z, truth, kind, precision)
         if visit is not None:
-            visit(z, reduced, truth, large)
-        largest = reduced.predicted, reduced.top
-        yield TopLabel(*finished, truth, *largest, precision, first, counted, large)
+            visit(z, reduced, truth)
+        yield TopLabel(*finished, truth, reduced.predicted, reduced.top, precision, first, counted)
 
 
 def counted_rows(
@@ -306,14 +302,9 @@ def counted_rows(
 
 
 class SketchCounts:
-    """The counts of one update, kept apart until all of it has been checked.
+    """The counts of one update, kept apart until all of it has been checked."""
 
-    Args:
-        large: whether there are so many samples that counting them by compiled code pays.
-    """
-
-    def __init__(self, *, large: bool) -> None:
-        self.large = large
+    def __init__(self) -> None:
         self.waiting: list[npt.NDArray[np.int32]] = []
         self.length = 0
         self.cells: Ints | None = None
@@ -321,47 +312,32 @@ class SketchCounts:
         self.base_sums = np.zeros(2 * BASE)
         self.moments = np.zeros(5)
 
-    def observe(self, top: TopLabel, ranks: Doubles | None = None) -> None:
-        """Judged samples, ranked by their confidence or by other scores."""
-        if self.large and ranks is None:
-            tally = empty_tally(len(top.cells))
-            compiled_passes().tally(top.cells, top.correct, top.confidence, top.nll, top.brier, *tally)
-            self.add(tally)
-            return
-        cells = top.cells if ranks is None else cells_of(*squash(ranks))
-        self.count(cells, top.confidence, top.correct, base_bins(top.cells))
-        nll, brier = top.nll, top.brier
-        with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
-            self.moments += np.array([nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)])
-
-    def count(self, cells: Ints, confidence: Doubles, correct: Bools, base: npt.NDArray[np.int32]) -> None:
-        """Samples by their cells and by the base bins of their confidence."""
-        side = 2 * base + ~correct
-        self.base_counts += np.bincount(side, minlength=2 * BASE)
-        self.base_sums += np.bincount(side, confidence, minlength=2 * BASE)
-        self._wait((cells + CELLS * ~correct).astype(np.int32))
-
-    def add(self, tally: Tally) -> None:
-        """Samples that were counted already, but for their cells."""
-        self.base_counts += tally.base_counts
-        self.base_sums += tally.base_sums
-        self.moments += tally.moments
-        self._wait(tally.code)
-
-    def _wait(self, code: npt.NDArray[np.int32]) -> None:
-        self.waiting.append(code)
-        self.length += len(code)
+    def add(self, part: Tally) -> None:
+        """Add the tally of some samples."""
+        self.base_counts += part.base_counts
+        self.base_sums += part.base_sums
+        self.moments += part.moments
+        self.waiting.append(part.code)
+        self.length += len(part.code)
         if self.length >= _FLUSH:
             self.cells = np.zeros(2 * CELLS, np.int64) if self.cells is None else self.cells
-            self.flush(self.cells)
+            self._count_waiting(self.cells)
 
-    def flush(self, counts: Ints) -> None:
-        """Add the codes that wait to the counts of all cells, ``[2 * CELLS]``."""
-        if self.large:
-            for code in self.waiting:
-                compiled_passes().count_codes(code, counts)
-        elif self.waiting and self.length < CELLS // 8:
-            np.add.at(counts, np.concatenate(self.waiting), 1)
-        elif self.waiting:
-            counts += np.bincount(np.concatenate(self.waiting), minlength=2 * CELLS)
+    def add_to(self, cells: Ints, base_counts: Ints, base_sums: Doubles, moments: Doubles) -> None:
+        """Add everything to the state of a sketch."""
+        self._count_waiting(cells)
+        if self.cells is not None:
+            cells += self.cells
+        base_counts += self.base_counts
+        base_sums += self.base_sums
+        moments += self.moments
+
+    def _count_waiting(self, cells: Ints) -> None:
+        if not self.waiting:
+            return
+        codes = np.concatenate(self.waiting)
+        if len(codes) < CELLS // 8:  # few enough that going through all cells would cost more
+            np.add.at(cells, codes, 1)
+        else:
+            cells += np.bincount(codes, minlength=2 * CELLS)
         self.waiting, self.length = [], 0

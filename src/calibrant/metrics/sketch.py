@@ -18,31 +18,16 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from calibrant._arrays import (
-    Array,
-    ArrayLike,
-    Doubles,
-    Precision,
-    as_kind_of,
-    as_numpy,
-    in_threads,
-    is_half,
-    precision_of,
-    row_slices,
-)
+from calibrant._arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
 from calibrant._files import parse_json, read_regular, written_aside
-from calibrant._validation import Bools, Ints, check_choice, check_correct
-from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of_confidence
+from calibrant._validation import Ints, check_choice, check_correct
+from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, squash
 from calibrant.metrics.kernel import (
-    BLOCK,
     SketchCounts,
-    Tally,
     TopLabel,
-    as_rows,
-    compiled_passes,
     counted_rows,
-    empty_tally,
-    is_large,
+    tally,
+    tally_confidences,
     tally_rows,
     top_label_blocks,
 )
@@ -123,19 +108,16 @@ class ConfidenceSketch:
         Input that is refused leaves the sketch as it was.
         """
         values, y = _check(logits, labels, self.ignore_index, self.kind)
-        batch = SketchCounts(large=is_large(values.size))
-        precision = None if self.kind == "logits" else precision_of(logits)
-        is_exact = precision is None or not is_half(precision)  # edges in half precision round otherwise
-        if batch.large and self.score is None and is_exact:
-            blocks = (block[:2] for block in counted_rows(values, y, self.ignore_index))
-            plain = values.ndim == 2 and self.ignore_index is None  # nothing to turn or to leave out
-            for z, row_labels in [(values, y.astype(np.int64, copy=False))] if plain else blocks:
-                for tally in tally_rows(z, row_labels, self.kind, precision):
-                    batch.add(tally)
+        batch = SketchCounts()
+        if self.score is None:
+            precision = None if self.kind == "logits" else precision_of(logits)
+            for z, row_labels, _, _ in counted_rows(values, y, self.ignore_index):
+                for part in tally_rows(z, row_labels, self.kind, precision):
+                    batch.add(part)
         else:
             for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):
-                ranks = None if self.score is None else self._ranks(as_kind_of(logits, top.take(values)))
-                batch.observe(top, ranks)
+                ranks = cells_of(*squash(self._ranks(as_kind_of(logits, top.take(values)))))
+                batch.add(tally(top.cells, top.confidence, top.correct, top.nll, top.brier, ranks=ranks))
         self._add(batch)
 
     def _ranks(self, logits: Any) -> Doubles:
@@ -149,20 +131,13 @@ class ConfidenceSketch:
 
     def observe(self, top: TopLabel) -> None:
         """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
-        batch = SketchCounts(large=top.large)
-        if top.predicted is None:
-            batch.count(top.cells, top.confidence, top.correct, base_bins(top.cells))
-        else:
-            batch.observe(top)
+        losses = () if top.predicted is None else (top.nll, top.brier)
+        batch = SketchCounts()
+        batch.add(tally(top.cells, top.confidence, top.correct, *losses))
         self._add(batch)
 
     def _add(self, batch: SketchCounts) -> None:
-        batch.flush(self.cells)
-        if batch.cells is not None:
-            self.cells += batch.cells
-        self.base_counts += batch.base_counts
-        self.base_sums += batch.base_sums
-        self.moments += batch.moments
+        batch.add_to(*(getattr(self, name) for name in STATE))
 
     def update_confidence(self, confidence: ArrayLike, correct: ArrayLike) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
@@ -174,18 +149,9 @@ class ConfidenceSketch:
             )
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
-        precision = precision_of(confidence)
-        c, correct = c.reshape(-1), check_correct(correct).reshape(-1)
-        batch = SketchCounts(large=is_large(len(c)))
-        parts = row_slices(len(c), 1, BLOCK)
-        if batch.large and not is_half(precision):
-            for tally in in_threads(lambda rows: _tally_confidences(c[rows], correct[rows], precision), parts):
-                batch.add(tally)
-        else:
-            for rows in parts:
-                values = _check_range(c[rows]).astype(np.float64)
-                cells = cells_of_confidence(values, precision)
-                batch.count(cells, values, correct[rows], base_bins(cells))
+        batch = SketchCounts()
+        for part in tally_confidences(c.reshape(-1), check_correct(correct).reshape(-1), precision_of(confidence)):
+            batch.add(part)
         self._add(batch)
 
     def summary(self) -> Summary:
@@ -234,21 +200,6 @@ class ConfidenceSketch:
         for name, state in states.items():
             setattr(sketch, name, state)
         return sketch
-
-
-def _tally_confidences(confidence: Array, correct: Bools, precision: Precision) -> Tally:
-    """What a sketch adds up, of samples of which nothing but confidence and correctness are known."""
-    tally = empty_tally(len(confidence))
-    rows = as_rows(_check_range(confidence))
-    compiled_passes().place_confidences(rows, correct, precision == "float32", *tally[:3])
-    return tally
-
-
-def _check_range(confidence: Array) -> Array:
-    low, high = confidence.min(), confidence.max()
-    if not 0 <= low <= high <= 1:  # nor is NaN
-        raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
-    return confidence
 
 
 def _check(logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind: str) -> tuple[Array, Array]:

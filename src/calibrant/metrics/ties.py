@@ -19,15 +19,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Doubles, import_compiled
+from calibrant._arrays import Doubles, in_threads, row_slices
 from calibrant._validation import Bools, Floats, Ints, check_choice, check_number
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 Ties: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together", "order"]
 TIES = ("expected", "optimistic", "pessimistic", "together", "order")
 
-#: Groups from which on the small ones, most of them, are added up by a compiled pass, member by member.
-MANY, FEW = 1 << 18, 8
+ROWS = 1 << 13  # groups at a time: what is computed of them stays in the cache
 #: From here on the asymptotic series of the harmonic numbers has every digit of float64.
 NEAR = 32
 
@@ -159,17 +158,16 @@ def _group_rising(score: Floats, correct: Bools) -> tuple[Doubles, Ints, Ints]:
 
 def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, accepted_errors: Ints) -> float:
     """The sum of the risks over all members of all groups; the last two arguments are running sums of the first two."""
-    if len(count) >= MANY:
-        at = np.flatnonzero(count > FEW)
-        total = float(import_compiled("calibrant.metrics.compiled").risks_of_small(count, errors, FEW))
-    else:
-        at = np.flatnonzero(count > 1)
-        total = float((accepted_errors / accepted)[count == 1].sum())
-    if not len(at):
-        return total
-    tied, errors = count[at], errors[at]
-    inverse, ramp = harmonic(accepted[at] - tied, tied)
-    return total + float(((accepted_errors[at] - errors) * inverse + errors / tied * ramp).sum())
+    is_single = count == 1
+    total = float((accepted_errors / accepted).sum(where=is_single))
+    at = np.flatnonzero(~is_single)
+
+    def sum_ties(rows: slice) -> float:
+        tied, wrong = count[at[rows]], errors[at[rows]]
+        inverse, ramp = harmonic(accepted[at[rows]] - tied, tied)
+        return float(((accepted_errors[at[rows]] - wrong) * inverse + wrong / tied * ramp).sum())
+
+    return total + sum(in_threads(sum_ties, row_slices(len(at), 1, ROWS)))
 
 
 def harmonic(before: Ints, count: Ints) -> tuple[Doubles, Doubles]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows, row_slices
+from calibrant._arrays import CHUNK, Array, R, as_kind_of, as_numpy, cache_chunks, class_rows, in_threads, row_slices
 from calibrant._validation import Ints, as_logits, check_finite
-from calibrant.metrics import is_large
 from calibrant.posthoc.ops import NumpyOps, Ops, V
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
 
@@ -87,6 +86,12 @@ class Stream:
         self._checked = True
         self.passes += 1
 
+    def map(self, work: Callable[[Array, Ints], R]) -> Iterator[R]:
+        """The result of ``work`` for parts of the logits and labels that fit the cache, on all cores, in order."""
+        for z, y in self:
+            parts = row_slices(len(z), z.shape[1], CHUNK // 8)
+            yield from in_threads(lambda rows, z=z, y=y: work(z[rows], y[rows]), parts)  # type: ignore[misc]
+
     def _parts(self) -> Iterator[Pair]:
         if isinstance(self._source, Predictions):
             pairs: Any = ((logits_of(batch, self.floor), batch.labels) for batch in self._source.batches())
@@ -102,13 +107,6 @@ class Stream:
         if low < 0 or high >= self.num_classes:
             allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")
             raise ValueError(f"labels must lie in {allowed}, got {low if low < 0 else high}")
-
-    @property
-    def large(self) -> bool:
-        """Whether there are so many logits that compiled passes pay."""
-        if isinstance(self._source, Predictions):
-            return is_large(len(self._source) * self.num_classes)
-        return is_large(self._source[0].size)
 
     def sample(self, rows: int) -> Pair:
         """About ``rows`` rows spread over the first chunk, for a first look."""

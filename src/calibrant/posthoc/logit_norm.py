@@ -18,19 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant._arrays import (
-    CHUNK,
-    Array,
-    Doubles,
-    as_kind_of,
-    cache_chunks,
-    class_rows,
-    import_compiled,
-    in_threads,
-    row_slices,
-)
-from calibrant._validation import Bools, as_logits, check_finite, check_integer
-from calibrant.metrics import aurc, is_large, top_label_blocks
+from calibrant._arrays import Array, Doubles, as_kind_of, cache_chunks, class_rows, in_threads
+from calibrant._validation import Bools, Ints, as_logits, check_finite, check_integer
+from calibrant.metrics import aurc
+from calibrant.metrics.kernel import FEW, reduce_rows, sum_products
 from calibrant.posthoc.base import Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 from calibrant.predictions import FLOOR, Predictions
@@ -106,7 +97,7 @@ class LogitNorm(Parameters):
         parts = []
         for part in cache_chunks(z):
             check_finite(part)
-            parts.append(self._scores(class_rows(part).astype(np.float64), powers, large=is_large(z.size)))
+            parts.append(self._scores(class_rows(part).astype(np.float64), powers))
         return {p: np.concatenate([part[p] for part in parts]) for p in powers}
 
     def _powers(self) -> Sequence[int]:
@@ -114,40 +105,42 @@ class LogitNorm(Parameters):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
         return [check_integer("powers", p, 1) for p in self.powers]
 
-    def _scores(self, z: Array, powers: Sequence[int], *, large: bool) -> dict[int, Array]:
-        """The scores of rows ``[n, C]`` for several p, each power from the one before."""
-        if large:
-            return _compiled_scores(z, sorted(powers), self.centre)
-        v = z - z.mean(1, keepdims=True) if self.centre else z
-        top, v = v.max(1), np.abs(v)
-        size, tiny = v.max(1), np.finfo(v.dtype).tiny
+    def _scores(self, z: Array, powers: Sequence[int]) -> dict[int, Array]:
+        """The scores of rows ``[n, C]`` for several p; sums of v^p are those of two powers of about half of p."""
+        axis = 1 if z.shape[1] > FEW else 0
+        v = z if axis == 1 else np.ascontiguousarray(z.T)
+        if self.centre:
+            v = v - v.mean(axis, keepdims=True, dtype=np.float64).astype(v.dtype)
+        top, v = v.max(axis), np.abs(v)
+        size, tiny = v.max(axis), np.finfo(v.dtype).tiny
         # Relative to the largest, so that no power overflows or vanishes.
-        v /= np.maximum(size, tiny)[:, None]
-        power, scores = np.ones_like(v), {}
+        v /= np.expand_dims(np.maximum(size, tiny), axis)
+        lower, upper, scores = np.ones_like(v), v, {}
         for p in range(1, max(powers) + 1):
-            power *= v
             if p in powers:
-                norm = size * power.sum(1) ** (1 / p)
+                total = v.sum(axis) if p == 1 else sum_products(lower, upper, axis)
+                norm = size * total.astype(np.float64) ** (1 / p)
                 # A row of equal logits has no direction: its score is the lowest, 0.
                 scores[p] = np.where(norm > 0, top / np.maximum(norm, tiny), 0.0)
+            lower, upper = upper, upper if p % 2 else upper * v
         return scores
 
 
 def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, list[dict[int, Doubles]]]:
     """Confidence and correctness of each row, and the scores for every p of each of the norms, in one pass."""
-    tops: list[tuple[Array, Array]] = []
-    scores: list[list[dict[int, Array]]] = []
     powers = [norm._powers() for norm in norms]
-    for z, y in data:
-        blocks = top_label_blocks(z, y, kind="logits", large=data.large)
-        tops += [(block.confidence, block.correct) for block in blocks]
-        scores.append([norm._scores(z, tried, large=data.large) for norm, tried in zip(norms, powers, strict=True)])
-    confidence, correct = map(np.concatenate, zip(*tops, strict=True))
+
+    def work(z: Array, y: Ints) -> tuple[Doubles, Bools, list[dict[int, Array]]]:
+        reduced = reduce_rows(z, y, "logits", np.float64)
+        scores = [norm._scores(z, tried) for norm, tried in zip(norms, powers, strict=True)]
+        return 1 / reduced.total, reduced.predicted == y, scores
+
+    confidence, correct, scores = zip(*data.map(work), strict=True)
     by_power = [
         {p: np.concatenate([part[p] for part in parts]).astype(np.float64) for p in tried}
         for tried, parts in zip(powers, zip(*scores, strict=True), strict=True)
     ]
-    return confidence, correct, by_power
+    return np.concatenate(confidence), np.concatenate(correct), by_power
 
 
 def fit_best_norm(
@@ -182,18 +175,6 @@ def best_norm(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], corr
     """Choose p and the reading by AURC, from what `scores_by_reading` gives; where they tie, centred logits."""
     norms = [LogitNorm(centre=centre).choose(plain, by_power, correct) for centre, by_power in scores.items()]
     return min(norms, key=lambda norm: norm.aurc_[norm.p_] - 1e-9 * norm.centre)  # a difference within rounding is none
-
-
-def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:
-    """The same of many rows, by a compiled pass on all cores."""
-    passes = import_compiled("calibrant._numba")
-    exponents, scores = np.array(powers), np.empty((len(powers), len(z)))
-
-    def work(rows: slice) -> None:
-        passes.normalise_rows(np.ascontiguousarray(z[rows]), centre, exponents, scores[:, rows])
-
-    list(in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)))
-    return dict(zip(powers, scores, strict=True))
 
 
 def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOOR) -> Any:

@@ -41,8 +41,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import CHUNK, Array, import_compiled, in_threads, row_slices
-from calibrant._validation import MOST_BINS, check_choice, check_integer
+from calibrant._arrays import Array
+from calibrant._validation import MOST_BINS, Ints, check_choice, check_integer
+from calibrant.metrics.kernel import find_largest, sum_products
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import Ops, V
 
@@ -220,46 +221,34 @@ class _Derivatives(NamedTuple):
 
 def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | None = None) -> _Derivatives:
     """f' and f'' at s, in one pass, which also finds the ends if they are not known."""
-    sums, rows = np.zeros(5), 0
-    for z, y in data:
-        if data.large:
-            _add_compiled(sums, z, y, s, double=dtype == np.float64 or z.dtype == np.float64)
-        else:
-            _add(sums, z, y, s, dtype, first=ends is None)
-        rows += len(y)
-    slope, curvature, lead, above = (float(total) / rows for total in sums[:4])
-    return _Derivatives(slope, curvature, ends or _Ends(lead, above, rows, float(sums[4])))
+    sums, widest, rows = np.zeros(4), 0.0, 0
+    for part, spread, count in data.map(lambda z, y: _sum_derivatives(z, y, s, dtype, first=ends is None)):
+        sums += part
+        widest = max(widest, spread)
+        rows += count
+    slope, curvature, lead, above = (float(total) / rows for total in sums)
+    return _Derivatives(slope, curvature, ends or _Ends(lead, above, rows, widest))
 
 
-def _add(sums: Array, z: Array, y: Array, s: float, dtype: Any, *, first: bool) -> None:
-    """Add up what `calibrant._numba.add_derivatives` does; its last three sums in the first pass alone."""
-    shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
-    at_label = shifted[np.arange(len(y)), y].astype(np.float64)
-    if first:
-        sums[2] += (at_label - shifted.mean(1, dtype=np.float64)).sum()
-        sums[3] -= at_label.sum()
-        sums[4] = max(sums[4], -float(shifted.min()))
-    exps = np.exp(shifted * dtype(s))
-    total = exps.sum(1, dtype=np.float64)
+def _sum_derivatives(z: Array, y: Ints, s: float, dtype: Any, *, first: bool) -> tuple[Array, float, int]:
+    """Sums over rows ``[n, C]``, the widest spread of a row, and n.
+
+    The sums are of the slope and of the curvature, and, which the first pass alone needs, of the label's lead over the
+    mean and of its lag behind the largest.
+    """
+    z, axis, _, top, position = find_largest(z, "logits")
+    at_label = z.reshape(-1)[position(y)].astype(np.float64) - top
+    shifted = np.subtract(z, np.expand_dims(top.astype(z.dtype), axis), dtype=np.result_type(dtype, z.dtype))
+    lead = float((at_label - shifted.mean(axis, dtype=np.float64)).sum()) if first else 0.0
+    widest = -float(shifted.min()) if first else 0.0
+    exps = shifted * shifted.dtype.type(s)
+    np.exp(exps, out=exps)
+    total = exps.sum(axis).astype(np.float64)
     exps *= shifted
-    mean = exps.sum(1, dtype=np.float64) / total
-    square = np.einsum("ij,ij->i", exps, shifted, dtype=np.float64) / total
-    sums[0] += (mean - at_label).sum()
-    sums[1] += np.maximum(square - np.square(mean), 0.0).sum()
-
-
-def _add_compiled(sums: Array, z: Array, y: Array, s: float, *, double: bool) -> None:
-    """The same of many logits, by a compiled pass on all cores."""
-    passes = import_compiled("calibrant._numba")
-
-    def work(rows: slice) -> Array:
-        part = np.zeros(5)
-        passes.add_derivatives(np.ascontiguousarray(z[rows]), y[rows], s, double, part)
-        return part
-
-    for part in in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)):
-        sums[:4] += part[:4]
-        sums[4] = max(sums[4], part[4])
+    mean = exps.sum(axis) / total
+    variance = np.maximum(sum_products(exps, shifted, axis) / total - np.square(mean), 0.0)
+    sums = np.array([(mean - at_label).sum(), variance.sum(), lead, -at_label.sum()])
+    return sums, widest, len(y)
 
 
 def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:

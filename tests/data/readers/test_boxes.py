@@ -1,16 +1,29 @@
-"""Boxes that are broken, and images that are missing, in every layout that has boxes; and XML nobody vouches for."""
+"""Boxes: COCO's JSON, Open Images' tables, XML nobody vouches for, and what is broken or missing in every layout."""
+
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data import read
+from calibrant.data import read, single_object
 from calibrant.data.files import UnreadableError
 from calibrant.data.readers._boxes import MAX_XML, parse_annotation, parse_number
+from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, UNREADABLE
 from tests.helpers import box_files as files
 from tests.helpers.box_files import cut, image, odd, skipped, write, xml
 from tests.helpers.errors import facts
-from tests.helpers.reader_data import INVERTED, NO_NUMBERS, ROTATED, one_sentence, saved
+from tests.helpers.reader_data import (
+    INVERTED,
+    MODES,
+    NO_ANNOTATION,
+    NO_NUMBERS,
+    ROTATED,
+    corners,
+    one_sentence,
+    saved,
+    where,
+)
 
 
 def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
@@ -20,12 +33,12 @@ def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
     write(root / "images/002.Red_Bird/c.jpg", b"")
     data = read(root, "test")
     for i in range(2):
-        with pytest.raises(UnreadableError, match=r"(a|c).jpg: the image is truncated or broken"):
+        with pytest.raises(UnreadableError, match=facts(".jpg")):
             data[i]
     write(root / "train_test_split.txt", "1 0\n2 0\n3 0\n")
     data = read(root, "test", on_error="skip")
     assert data.ids == ("images/002.Red_Bird/b.jpg",)
-    assert skipped(data.report) == {"image that cannot be read": 2}
+    assert skipped(data.report) == {UNREADABLE: 2}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +77,7 @@ def test_names_that_lead_out(tmp_path, name):
         read(root)
     data = read(root, on_error="skip")
     assert data.ids == ("val2017/x.jpg", "val2017/z.jpg")
-    assert skipped(data.report) == {"file name that leads out of the data folder": 1, "image without an annotation": 1}
+    assert skipped(data.report) == {NAME_OUT: 1, NO_ANNOTATION: 1}
 
 
 def test_other_names_that_lead_out(tmp_path):
@@ -73,10 +86,7 @@ def test_other_names_that_lead_out(tmp_path):
     write(root / "Annotations/a.xml", xml([("bed", 1, 1, 2, 2)], "../../secret.jpg"))
     assert "JPEGImages/a.jpg" in read(root, "train").ids  # by the annotation's own stem
     write(root / "ImageSets/Main/train.txt", "../../secret\na\na\n")
-    assert skipped(read(root, "train", on_error="skip").report) == {
-        "listed image without an annotation": 1,
-        "image that is listed twice": 1,
-    }
+    assert skipped(read(root, "train", on_error="skip").report) == {"listed image without an annotation": 1, TWICE: 1}
     root = files.cub(tmp_path / "cub")
     write(root / "images.txt", "1 ../../secret.jpg\n2 002.Red_Bird/b.jpg\n3 002.Red_Bird/c.jpg\n")
     with pytest.raises(ValueError, match=facts("images.txt")):
@@ -97,14 +107,14 @@ def test_missing_and_doubled_images(tmp_path):
     for order in ("c a b d", "b d c a"):  # c.jpg belongs to c.xml, whoever comes first
         write(root / "ImageSets/Main/train.txt", order.replace(" ", "\n"))
         data = read(root, "train", on_error="skip")
-        assert skipped(data.report) == {"image that is missing": 1, "image that is listed twice": 1}
+        assert skipped(data.report) == {MISSING: 1, TWICE: 1}
         assert data.labels[data.ids.index("JPEGImages/c.jpg")] == 2
     content = files.coco_content()
     content["images"] += [{"id": 7, "file_name": "y.jpg"}, {"id": 8, "file_name": "./x.jpg"}, {"id": 6}]
     root = files.coco(tmp_path / "coco", content)
     assert skipped(read(root, on_error="skip").report) == {
         "image with the id of another": 1,
-        "image that is listed twice": 1,
+        TWICE: 1,
         "image without an id or a file name": 1,
     }
 
@@ -136,67 +146,12 @@ def test_an_exif_rotation_beside_boxes_and_broken_metadata(tmp_path):
     "value", ["", "x", "nan", "inf", "1e400", "1_000", "1,5", None, True, [1], float("nan"), 10**400]
 )
 def test_what_is_not_a_number(value):
-    with pytest.raises(ValueError, match="coordinate"):
+    with pytest.raises(ValueError, match=facts("coordinate")):
         parse_number(value)
 
 
 def test_numbers():
     assert [parse_number(v) for v in (" 12 ", "-3.5", "1e2", ".5", 7, 2.25)] == [12, -3.5, 100, 0.5, 7, 2.25]
-
-
-BOMB = (
-    '<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
-    "<annotation><filename>&b;</filename></annotation>"
-)
-
-
-BROKEN_XML = {
-    "entity bomb": (BOMB, "declares a document type or entities"),
-    "document type": ('<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>', "declares a document type"),
-    "empty": ("", "not XML"),
-    "cut off": (xml([("bed", 1, 1, 2, 2)])[:-30], "not XML"),
-    "another root": ("<html/>", "root of the file is <html>"),
-    "no name": ("<annotation><object><bndbox/></object></annotation>", "an <object> has no <name>"),
-    "no box": ("<annotation><object><name>bed</name></object></annotation>", "'bed' has no <bndbox>"),
-    "unknown encoding": ('<?xml version="1.0" encoding="no-such"?><annotation', "not XML"),
-    "too large": (" " * (MAX_XML + 1), "at most 4194304 are read"),
-    "binary": (bytes(range(256)), "not XML"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN_XML)
-def test_broken_xml(tmp_path, case):
-    content, words = BROKEN_XML[case]
-    root = files.voc(tmp_path)
-    write(root / "Annotations/a.xml", content)
-    with pytest.raises(ValueError, match=r"a\.xml") as error:
-        read(root, "train")
-    one_sentence(error, "Annotations/a.xml", words)
-    data = read(root, "train", on_error="skip")
-    assert data.ids == tuple(f"JPEGImages/{stem}.jpg" for stem in "cbd")
-    assert skipped(data.report) == {"annotation that cannot be read": 1}
-    assert read(root, "val").ids == ("JPEGImages/e.jpg",)  # the broken file belongs to another split
-
-
-def test_deeply_nested_xml(tmp_path):
-    deep = write(tmp_path / "deep.xml", "<annotation>" + "<a>" * 200_000 + "</a>" * 200_000 + "</annotation>")
-    assert parse_annotation(deep).objects == ()
-    with pytest.raises(UnreadableError, match=facts("deep.xml", "XML")):
-        parse_annotation(write(deep, "<a>" * 200_000))
-
-
-def test_xml_in_other_encodings(tmp_path):
-    text = xml([("Stühle", 1, 1, 2, 2)])
-    for i, content in enumerate(
-        [
-            text.encode("latin-1"),
-            b'<?xml version="1.0" encoding="ISO-8859-1"?>' + text.encode("latin-1"),
-            b"\xef\xbb\xbf" + text.encode(),
-            text.encode("utf-16"),
-        ]
-    ):
-        annotation = parse_annotation(write(tmp_path / f"{i}.xml", content))
-        assert annotation.objects == (("Stühle", ("1", "1", "2", "2")),)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +181,263 @@ def test_xml_in_encodings_that_are_none(tmp_path, declared):
     text = f'<?xml version="1.0" encoding="{declared}"?>' + xml([("Stühle", 1, 1, 2, 2)])
     with pytest.raises(UnreadableError, match=facts("a.xml", "XML")):
         parse_annotation(write(tmp_path / "a.xml", text))
+
+
+BROKEN_XML = {
+    "document type": '<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>',
+    "entity bomb": '<!DOCTYPE b [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><annotation>&b;</annotation>',
+    "empty": "",
+    "cut off": xml([("bed", 1, 1, 2, 2)])[:-30],
+    "another root": "<html/>",
+    "no name": "<annotation><object><bndbox/></object></annotation>",
+    "no box": "<annotation><object><name>bed</name></object></annotation>",
+    "unknown encoding": '<?xml version="1.0" encoding="no-such"?><annotation',
+    "too large": " " * (MAX_XML + 1),
+    "binary": bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_XML)
+def test_broken_xml(tmp_path, case):
+    root = files.voc(tmp_path)
+    write(root / "Annotations/a.xml", BROKEN_XML[case])
+    with pytest.raises(ValueError, match=facts("Annotations/a.xml")) as error:
+        read(root, "train")
+    one_sentence(error)
+    data = read(root, "train", on_error="skip")
+    assert data.ids == tuple(f"JPEGImages/{stem}.jpg" for stem in "cbd")
+    assert list(skipped(data.report).values()) == [1]
+    assert read(root, "val").ids == ("JPEGImages/e.jpg",)  # the broken file belongs to another split
+
+
+@MODES
+def test_coco(tmp_path, mode):
+    data = read(files.coco(tmp_path), on_error=mode)
+    assert (data.split, data.classes) == ("val2017", ("car", "bus", "toothbrush"))
+    assert data.ids == ("val2017/x.jpg", "val2017/y.jpg", "val2017/z.jpg")
+    assert data.labels.tolist() == [0, 2, -1]  # the largest box of x is a crowd
+    assert corners(data, 0) == [[1, 2, 4.5, 6], [0, 0, 20, 10], [0, 0, 2, 2]]
+    assert corners(data, 1) == [[15, 5, 25, 5]]
+    assert data.boxes.labels.tolist() == [0, 2, 2, 2]
+    assert data.boxes.crowd.tolist() == [False, True, False, False]
+    assert odd(data.report) == {"box without area": 1, "box that leaves the image": 1, "image without objects": 1}
+    data = read(tmp_path, classes=["car"], rename={"bus": "car"})
+    assert (data.labels.tolist(), data.boxes.labels.tolist()) == ([0, -1, -1], [0, -1, -1, -1])
+    data = read(tmp_path, rename={"toothbrush": ""})
+    assert (data.classes, data.ids) == (("car", "bus"), ("val2017/x.jpg", "val2017/z.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"area": 9.5}, 9.5),
+        ({"area": 14}, 14.0),
+        ({}, np.nan),
+        ({"area": 0}, np.nan),
+        ({"area": -3.0}, np.nan),
+        ({"area": float("inf")}, np.nan),
+        ({"area": "9.5 pixels"}, np.nan),
+        ({"area": None}, np.nan),
+    ],
+)
+def test_the_area_of_a_mask_is_read_and_no_image_is_lost_without_it(tmp_path, given, expected):
+    content = files.coco_content()
+    content["annotations"][0] |= given
+    content["annotations"][1]["area"] = 120
+    data = read(files.coco(tmp_path, content))
+    np.testing.assert_array_equal(data.boxes.object_areas, [expected, 120, np.nan, np.nan])
+    assert skipped(data.report) == {}
+    assert data.boxes.areas.tolist() == [14, 200, 4, 0]  # of the boxes, whatever the mask has
+
+
+BROKEN_JSON = {
+    "cut off": b'{"images": [',
+    "a list": b"[]",
+    "not text": b"\xff\xfe\x00\x01\x02",
+    "images that are numbers": b'{"images": [1], "annotations": [], "categories": []}',
+    "no categories": b'{"images": [], "annotations": []}',
+    "category without a name": b'{"images": [], "annotations": [], "categories": [{"id": 1}]}',
+    "category with a list": b'{"images": [], "annotations": [], "categories": [{"id": [], "name": "x"}]}',
+    "name with a line end": b'{"images":[],"annotations":[],"categories":[{"id":1,"name":"x\\ny"}]}',
+    "name with half a character": b'{"images":[],"annotations":[],"categories":[{"id":1,"name":"x\\ud800"}]}',
+    "category twice": b'{"images":[],"annotations":[],"categories":[{"id":1,"name":"x"},{"id":1,"name":"y"}]}',
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_JSON)
+def test_broken_json(tmp_path, case):
+    root = files.coco(tmp_path, BROKEN_JSON[case])
+    for mode in ("raise", "skip"):
+        with pytest.raises(ValueError, match=facts("instances_val2017.json")) as error:
+            read(root, on_error=mode)
+        one_sentence(error)
+
+
+def test_json_beyond_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.data.files.MAX_JSON", 100)
+    with pytest.raises(UnreadableError, match=facts("instances_val2017.json", "100")):
+        read(files.coco(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"bbox": [1, 2, -3, 4]}, INVERTED),
+        ({"bbox": [1, 2, 3]}, NO_NUMBERS),
+        ({"bbox": None}, NO_NUMBERS),
+        ({"bbox": [float("nan"), 2, 3, 4]}, NO_NUMBERS),
+        ({"bbox": [1, 2, float("inf"), 4]}, NO_NUMBERS),
+        ({"bbox": ["x", {}, [], True]}, NO_NUMBERS),
+        ({"bbox": [10**200, 0, 1, 1]}, NO_NUMBERS),
+        ({"iscrowd": "yes"}, "box with an 'iscrowd' that is neither 0 nor 1"),
+        ({"image_id": 12}, "annotation of an image that is not listed"),
+        ({"image_id": [7]}, "annotation of an image that is not listed"),
+        ({"category_id": 5}, "annotation of a category that is not listed"),
+        ({"category_id": {}}, "annotation of a category that is not listed"),
+    ],
+)
+def test_broken_annotations_of_coco(tmp_path, change, what):
+    content = files.coco_content()
+    content["annotations"][0] |= change
+    root = files.coco(tmp_path, content)
+    with pytest.raises(ValueError, match=what) as error:
+        read(root)
+    one_sentence(error, "instances_val2017.json")
+    data = read(root, on_error="skip")
+    assert skipped(data.report) == {what: 1}
+    assert data.ids[-2:] == ("val2017/y.jpg", "val2017/z.jpg")
+    assert len(data) == (2 if what.startswith(("inverted", "box")) else 3)
+
+
+def test_coco_images_that_the_file_does_not_list(tmp_path):
+    root = files.coco(tmp_path)
+    image(root / "val2017/u.jpg")
+    assert where(read(root).report.skipped) == {NO_ANNOTATION: ("val2017/u.jpg",)}
+    # A folder of several splits: the image may be another's.
+    (root / "val2017").rename(root / "images")
+    write(root / "annotations/instances_train2017.json", "{}")
+    assert skipped(read(root, "val2017").report) == {}
+
+
+def test_places_in_coco_name_the_image(tmp_path):
+    content = files.coco_content()
+    content["annotations"][1]["category_id"] = 5
+    content["annotations"][0]["id"] = content["annotations"][3]["id"]
+    data = read(files.coco(tmp_path, content), on_error="skip")
+    (place,) = where(data.report.skipped)["annotation of a category that is not listed"]
+    assert place == "val2017/x.jpg (5, annotation 1 in annotations/instances_val2017.json)"
+    assert where(data.report.odd)["annotation with the id of another"] == ("val2017/x.jpg",)
+    assert len(data.boxes[0]) == 2  # both are kept
+
+
+def test_images_that_show_only_crowds(tmp_path):
+    content = files.coco_content()
+    content["annotations"][2]["iscrowd"] = 1
+    data = read(files.coco(tmp_path, content))
+    assert data.labels.tolist() == [0, -1, -1]
+    assert where(data.report.odd)["image that shows only crowds"] == ("val2017/y.jpg",)
+    assert "image without a single object of a class asked for" not in odd(data.report)
+
+
+@MODES
+def test_open_images(tmp_path, mode):
+    data = read(files.open_images(tmp_path), on_error=mode)
+    assert data.classes == ("Cat", "Woman", "Man")
+    assert data.ids == ("train/i1.jpg", "train/i2.jpg", "train/i4.jpg")
+    assert data.labels.tolist() == [0, 2, 1]  # the cats of i2 are a group
+    np.testing.assert_allclose(corners(data, 0), [[10, 0, 20, 5]])
+    np.testing.assert_allclose(corners(data, 1), [[10, 2, 20, 12], [0, 0, 40, 20]])
+    assert data.boxes.crowd.tolist() == [False, False, True, False]
+    assert skipped(data.report) == {
+        "box of a class above others, or of a dropped class": 2,
+        "box of an image that is not there": 1,
+        "image without a box of the classes asked for": 2,
+    }
+    assert odd(data.report) == {"box without area": 1}
+
+
+def test_open_images_options(tmp_path):
+    root = files.open_images(tmp_path)
+    data = read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"})
+    assert (data.classes, data.labels.tolist()) == (("Cat", "Person"), [1, 1, 1, 1])
+    capped = read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"}, cap=3)
+    assert len(capped) == 3
+    assert skipped(capped.report)["image beyond the cap of its class"] == 1
+    assert list(capped.ids) == [name for name in data.ids if name in capped.ids]
+    chosen = {
+        read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"}, cap=1, seed=s).ids for s in range(9)
+    }
+    assert len(chosen) > 1
+    # A smaller set of images keeps those of the choice that are still there.
+    (root / next(name for name in data.ids if name not in capped.ids)).unlink()
+    assert read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"}, cap=3).ids == capped.ids
+    with pytest.raises(ValueError, match=facts("cap", "0")):
+        read(root, cap=0)
+    (root / "bbox_labels_600_hierarchy.json").unlink()
+    with pytest.raises(ValueError, match=facts("leaf_only", "bbox_labels_600_hierarchy.json")):
+        read(root)
+
+
+def test_the_cap_of_objects_counts_samples_of_one_object(tmp_path):
+    """[ALS] A.2 restricts the samples per class once each shows one object."""
+    root = files.open_images(tmp_path)
+    merged = {"leaf_only": False, "merge": {"Man": "Person", "Woman": "Person"}}
+    everything = single_object(read(root, **merged))
+    counts = np.bincount(everything.labels)
+    assert counts.max() > 2
+    for cap in (1, 2, 100):
+        whole = read(root, **merged, cap_objects=cap)
+        data = single_object(whole)
+        assert np.bincount(data.labels, minlength=len(counts)).tolist() == np.minimum(counts, cap).tolist()
+        assert set(data.ids) <= set(everything.ids)
+        assert whole.ids == read(root, **merged).ids  # every image stays, and so do the boxes to be covered
+        assert len(whole.boxes.labels) == len(read(root, **merged).boxes.labels)
+    chosen = {single_object(read(root, **merged, cap_objects=1, seed=s)).ids for s in range(9)}
+    assert len(chosen) > 1
+    with pytest.raises(ValueError, match=facts("cap_objects", "0")):
+        read(root, cap_objects=0)
+
+
+COLUMNS = "line with another number of columns"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("i4,x,/m/cat,1,0.9,0.1,0,1,0,0,0,0", INVERTED),
+        ("i4,x,/m/cat,1,,0.1,0,1,0,0,0,0", NO_NUMBERS),
+        ("i4,x,/m/cat,1,2,18,3,9,0,0,0,0", "box that is not normalised"),
+        ("i4,x,/m/nothing,1,0,0.1,0,1,0,0,0,0", "box of a class that has no description"),
+        ("i4,x,/m/cat", COLUMNS),
+        ('i4,"x\n\x1b[2J",/m/cat', COLUMNS),
+    ],
+)
+def test_broken_lines_of_open_images(tmp_path, line, what):
+    root = files.open_images(tmp_path, line + "\n")
+    with pytest.raises(ValueError, match=what) as error:
+        read(root)
+    one_sentence(error, "train-annotations-bbox.csv")
+    data = read(root, on_error="skip")
+    assert skipped(data.report)[what] == 1
+    assert ("train/i4.jpg" in data.ids) == (what in ("box of a class that has no description", COLUMNS))
+    assert "pixel" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "word"),
+    [
+        ("oidv6-train-annotations-bbox.csv", "", "ImageID"),
+        ("oidv6-train-annotations-bbox.csv", "ImageID,LabelName,XMin,XMax,YMin\n", "YMax"),
+        ("oidv6-train-annotations-bbox.csv", "x" * 70_000, "65536"),
+        ("class-descriptions-boxable.csv", "/m/cat\n", "MID"),
+        ("class-descriptions-boxable.csv", "/m/cat,Cat\n/m/cat,Dog\n", "MID"),
+        ("bbox_labels_600_hierarchy.json", "[]", "LabelName"),
+        ("bbox_labels_600_hierarchy.json", json.dumps({"LabelName": "a", "Subcategory": 3}), ""),
+    ],
+)
+def test_broken_tables_of_open_images(tmp_path, file, content, word):
+    root = files.open_images(tmp_path)
+    write(root / file, content)
+    with pytest.raises(ValueError, match=facts(file)) as error:
+        read(root, on_error="skip")
+    one_sentence(error, word)

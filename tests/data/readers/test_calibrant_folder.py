@@ -17,6 +17,7 @@ from calibrant._files import PART
 from calibrant.cli import main
 from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError
+from calibrant.data.readers._folder import BAD_LABEL, MISSING, NAME_OUT, NO_PROBABILITIES, UNREADABLE
 from calibrant.data.readers.calibrant_folder import check_folder, read_description, write_dataset
 from tests.helpers import box_files
 from tests.helpers.box_files import cut, image, skipped, write
@@ -47,33 +48,27 @@ def source(tmp_path):
     return box_files.coco(tmp_path / "source")
 
 
-# Nothing is written before everything is checked
+COMMANDS = pytest.mark.parametrize(
+    "command", [["inspect"], ["make-variant", "context-only"]], ids=lambda words: words[0]
+)
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
-@pytest.mark.parametrize("place", ["s3://bucket/x", "gs://bucket/x", "https://host/x", "hdfs:/x"])
-def test_other_storage_is_refused(source, tmp_path, monkeypatch, capsys, command, place):
-    monkeypatch.chdir(tmp_path)
-    before = contents(tmp_path)
-    assert run("data", command[0], source, *command[1:], "-o", place) == 2
-    assert "results are written to this machine alone" in capsys.readouterr().err
-    assert contents(tmp_path) == before
-    assert sorted(os.listdir(tmp_path)) == ["source"]
-
-
-@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
-def test_what_is_no_folder_is_refused(source, tmp_path, capsys, command):
+@COMMANDS
+@pytest.mark.parametrize("place", ["s3://bucket/x", "https://host/x", "hdfs:/x", "file", "pipe", "/dev/null"])
+def test_what_is_no_folder_here_is_refused(source, tmp_path, monkeypatch, capsys, command, place):
     (tmp_path / "file").write_text("mine")
     os.mkfifo(tmp_path / "pipe")
-    for place, kind in (("file", "a file"), ("pipe", "a named pipe"), ("/dev/null", "a device")):
-        assert run("data", command[0], source, *command[1:], "-o", tmp_path / place) == 2
-        assert f"expected a folder to write to, got {kind}" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    assert run("data", command[0], source, *command[1:], "-o", place) == 2
+    assert place.rpartition("/")[2] in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == before
     assert (tmp_path / "file").read_text() == "mine"
     assert os.stat("/dev/null").st_rdev
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["make-variant", "context-only"]])
-@pytest.mark.parametrize("name", ["index.html", ".env.local", "notes.txt", "dataset.txt", "summary.svg"])
+@COMMANDS
+@pytest.mark.parametrize("name", ["index.html", ".env.local", "dataset.txt"])
 def test_a_stranger_s_folder_is_left_alone(source, tmp_path, capsys, command, name):
     out = tmp_path / "out"
     out.mkdir()
@@ -81,8 +76,21 @@ def test_a_stranger_s_folder_is_left_alone(source, tmp_path, capsys, command, na
     (out / f"{PART}{'0' * 12}.abcdefgh").write_text("not yours")
     before = contents(out)
     assert run("data", command[0], source, *command[1:], "-o", out) == 2
-    assert "is not empty and holds no" in capsys.readouterr().err
+    assert str(out) in capsys.readouterr().err
     assert contents(out) == before
+
+
+@pytest.mark.parametrize("variant", ["context-only", "single-object"])
+def test_what_is_wrong_in_the_last_split_is_found_first(tmp_path, capsys, variant):
+    """An image that is broken, or the only one of a split without an object."""
+    source = box_files.voc(tmp_path / "source")
+    if variant == "context-only":
+        box_files.cut(source / "JPEGImages/e.jpg")
+    else:
+        box_files.write(source / "Annotations/e.xml", box_files.xml([], "e.jpg"))
+    assert run("data", "make-variant", source, variant, "-o", tmp_path / "out", *FILL) == 2
+    assert ("e.jpg" if variant == "context-only" else "val") in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -96,26 +104,8 @@ def test_a_stranger_s_folder_is_left_alone(source, tmp_path, capsys, command, na
 )  # fmt: skip
 def test_refused_variants_leave_no_folder(source, tmp_path, capsys, words):
     assert run("data", "make-variant", source, "context-only", "-o", tmp_path / "a/b", *words) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert not any(word in err for word in ("unexpected keyword", "iterable", "multiple values", "Exceeds the limit"))
+    assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "a").exists()
-
-
-def test_a_broken_image_of_any_split_is_found_first(tmp_path, capsys):
-    source = box_files.voc(tmp_path / "source")
-    box_files.cut(source / "JPEGImages/e.jpg")  # of the last split
-    assert run("data", "make-variant", source, "context-only", "-o", tmp_path / "out", *FILL) == 2
-    assert "e.jpg" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_split_without_a_sample_is_found_first(tmp_path, capsys):
-    source = box_files.voc(tmp_path / "source")
-    box_files.write(source / "Annotations/e.xml", box_files.xml([], "e.jpg"))  # the only one of val
-    assert run("data", "make-variant", source, "single-object", "-o", tmp_path / "out", *FILL) == 2
-    assert "there is no sample to write" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_failed_write_leaves_no_folder(tmp_path):
@@ -125,12 +115,9 @@ def test_a_failed_write_leaves_no_folder(tmp_path):
 
     pixels = np.zeros((9, 4, 4, 3), np.uint8)
     data = Dataset("toy", "all", ("a",), tuple(map(str, range(9))), [0] * 9, Broken(pixels))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=facts("No space")):
         write_dataset(data, tmp_path / "a/b/c")
     assert not (tmp_path / "a").exists()
-
-
-# Killed and repeated
 
 
 def run_and_die(words, call):
@@ -148,13 +135,13 @@ def run_and_die(words, call):
     main(words)
 
 
-@pytest.mark.parametrize("calls", [[2, 1]])
-def test_killed_and_repeated(tmp_path, calls):
+@pytest.mark.slow
+def test_killed_and_repeated(tmp_path):
     source = box_files.voc(tmp_path / "source")
     words = ["data", "make-variant", str(source), "single-object", *FILL, "--quiet", "-o"]
     assert run(*words, tmp_path / "whole") == 0
     out = tmp_path / "out"
-    for call in calls:
+    for call in (2, 1):
         assert finish(start(run_and_die, [*words, str(out)], call)) == -signal.SIGKILL
         assert any(PART in path.name for path in out.rglob("*")), "it was killed while it wrote"
     (out / f"{PART}{'0' * 12}.abcdefgh").write_bytes(b"of a file that is no more")
@@ -171,16 +158,13 @@ def test_killed_before_anything_was_written(tmp_path):
     assert sorted(os.listdir(out)) == ["all", "all.parquet", "dataset.json"]
 
 
-# Two at once
-
-
 def test_two_at_once(tmp_path):
     """The folder is locked while it is written, by a lock that ends with its process and leaves nothing behind."""
     out = tmp_path / "out"
 
     def progress(what, done, total):
         if done == 1:
-            with pytest.raises(ValueError, match="out: another process is writing to the folder"):
+            with pytest.raises(ValueError, match=facts("out")):
                 write_dataset(toy(split="other"), out)
 
     write_dataset(toy(), out, progress=progress)
@@ -206,7 +190,7 @@ def test_another_data_set_that_came_first_is_not_mixed_in(tmp_path, monkeypatch)
         return description
 
     monkeypatch.setattr(module, "check_writable", overtaken)
-    with pytest.raises(ValueError, match="holds another data set, or one made in another way"):
+    with pytest.raises(ValueError, match=facts("out")):
         write_dataset(toy(), out, made_from={"variant": "second"})
     assert len(read(out, "all")) == made
 
@@ -220,12 +204,9 @@ def test_links_that_lead_out_are_not_written_through(tmp_path):
     for folder in list((out / "all").iterdir()):
         folder.rmdir()
         folder.symlink_to(elsewhere)
-    with pytest.raises(ValueError, match="leads out of the data folder"):
+    with pytest.raises(ValueError, match=facts("all/")):
         write_dataset(toy(), out)
     assert not os.listdir(elsewhere)
-
-
-# The description
 
 
 @pytest.mark.parametrize(
@@ -237,13 +218,13 @@ def test_links_that_lead_out_are_not_written_through(tmp_path):
         ({"name": 5}, facts("name")),
         ({"classes": "ab"}, facts("classes")),
         ({"classes": ["a", 5]}, facts("classes.1")),
-        ({"classes": []}, "no class, or one that occurs more than once"),
-        ({"classes": ["a", "a"]}, "no class, or one that occurs more than once"),
+        ({"classes": []}, facts("class")),
+        ({"classes": ["a", "a"]}, facts("class")),
         ({"splits": [1]}, facts("splits")),
         ({"splits": {"all": 5}}, facts("splits.all")),
         ({"made_from": None}, facts("made_from")),
-        ([], "it is not an object"),
-        (None, "it is not an object"),
+        ([], facts("dataset.json")),
+        (None, facts("dataset.json")),
     ],
 )
 def test_descriptions_of_other_kinds(tmp_path, change, message):
@@ -266,28 +247,6 @@ def test_names_of_any_kind_in_a_table(tmp_path):
     assert read(tmp_path / "out", "all").groups == ("caf\\xe9", "b\u202e", "c\0")
 
 
-def folder(root, **changes):
-    corners = pa.list_(pa.list_(pa.float64(), 4))
-    columns = {
-        "id": pa.array(["p", "q", "r"]),
-        "file": pa.array(["train/p.png", "train/q.png", "train/r.png"]),
-        "label": pa.array([0, 1, -1]),
-        "boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], [[0, 0, 20, 10]], []], corners),
-        "box_labels": pa.array([[0, -1], [1], []], pa.list_(pa.int64())),
-        "crowd": pa.array([[False, True], [False], []], pa.list_(pa.bool_())),
-        "context": pa.array([False, False, True]),
-        "group": pa.array(["x", "y", ""]),
-        "soft": pa.array([[1, 0], [0.25, 0.75], [0.5, 0.5]], pa.list_(pa.float64(), 2)),
-    }
-    for name in "pqr":
-        image(root / f"train/{name}.png")
-    description = {"format": "calibrant-dataset", "version": 1, "name": "made", "classes": ["cat", "dog"]}
-    write(root / "dataset.json", json.dumps(description))
-    columns = {k: v for k, v in (columns | changes).items() if v is not None}
-    pq.write_table(pa.table(columns), root / "train.parquet")
-    return root
-
-
 @pytest.mark.parametrize("mode", ["raise", "skip"])
 def test_calibrant_s_own_folder(tmp_path, mode):
     data = read(folder(tmp_path), on_error=mode)
@@ -297,51 +256,6 @@ def test_calibrant_s_own_folder(tmp_path, mode):
     assert data.boxes.crowd.tolist() == [False, True, False]
     assert (data.groups, data.context.tolist()) == (("x", "y", ""), [False, False, True])
     assert data.soft.tolist() == [[1, 0], [0.25, 0.75], [0.5, 0.5]]
-
-
-CORNERS = pa.list_(pa.list_(pa.float64()))
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"id": pa.array(["p", None, "r"])}, "row without a value"),
-        ({"id": pa.array(["p", "p", "r"])}, "id that occurs twice"),
-        ({"file": pa.array(["train/p.png", None, "train/r.png"])}, "row without a value"),
-        ({"file": pa.array(["train/p.png", "../q.png", "train/r.png"])}, "file name that leads out of the data folder"),
-        ({"file": pa.array(["train/p.png", "train/s.png", "train/r.png"])}, "image that is missing"),
-        ({"label": pa.array([0, 2, -1])}, "label outside the classes"),
-        ({"label": pa.array([0, -2, -1])}, "label outside the classes"),
-        ({"label": pa.array([0, None, -1])}, "row without a value"),
-        ({"boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], [[9, 0, 2, 1]], []], CORNERS)}, "inverted box"),
-        (
-            {"boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], [[0, 0, float("nan"), 1]], []], CORNERS)},
-            "box that is not made of numbers",
-        ),
-        ({"boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], [None], []], CORNERS)}, "box that is not made of numbers"),
-        ({"boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], None, []], CORNERS)}, "row without a value"),
-        (
-            {"boxes": pa.array([[[1, 1, 5, 5], [2, 2, 4, 4]], [], []], CORNERS)},
-            "boxes, box_labels and crowd of different lengths",
-        ),
-        ({"box_labels": pa.array([[0, -1], [2], []])}, "box with a label outside the classes"),
-        ({"box_labels": pa.array([[0, -1], [None], []])}, "box with a label outside the classes"),
-        ({"crowd": pa.array([[False, True], [None], []])}, "row without a value"),
-        ({"context": pa.array([False, None, True])}, "row without a value"),
-        ({"group": pa.array(["x", None, "y"])}, "row without a value"),
-        ({"soft": pa.array([[1.0, 0.0], [0.5, 0.6], [0.5, 0.5]])}, "soft labels that are no probabilities"),
-        ({"soft": pa.array([[1.0, 0.0], [1.5, -0.5], [0.5, 0.5]])}, "soft labels that are no probabilities"),
-        ({"soft": pa.array([[1.0, 0.0], [1.0], [0.5, 0.5]])}, "soft labels that are no probabilities"),
-        ({"soft": pa.array([[1.0, 0.0], [1.0, None], [0.5, 0.5]])}, "soft labels that are no probabilities"),
-    ],
-)
-def test_rows_of_calibrant_s_own_folder_that_are_broken(tmp_path, changes, what):
-    root = folder(tmp_path, **changes)
-    with pytest.raises(ValueError, match=what):
-        read(root)
-    data = read(root, on_error="skip")
-    assert (data.ids, skipped(data.report)) == (("p", "r"), {what: 1})
-    assert data.boxes.counts.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -355,20 +269,83 @@ def test_rows_of_calibrant_s_own_folder_that_are_broken(tmp_path, changes, what)
         {"context": pa.array([0, 0, 1])},
     ],
 )
-@pytest.mark.parametrize("mode", ["raise", "skip"])
-def test_tables_of_calibrant_s_own_folder_that_are_broken(tmp_path, changes, mode):
-    with pytest.raises(ValueError, match=rf"train\.parquet: .*{next(iter(changes))!r}"):
-        read(folder(tmp_path, **changes), on_error=mode)
+def test_tables_of_calibrant_s_own_folder_that_are_broken(tmp_path, changes):
+    root = folder(tmp_path, **changes)
+    for mode in ("raise", "skip"):
+        with pytest.raises(ValueError, match=facts("train.parquet", repr(next(iter(changes))))):
+            read(root, on_error=mode)
 
 
 def test_calibrant_s_own_folder_with_broken_files(tmp_path):
     root = folder(tmp_path)
     cut(root / "train/q.png")
-    assert skipped(read(root, on_error="skip").report) == {"image that cannot be read": 1}
+    assert skipped(read(root, on_error="skip").report) == {UNREADABLE: 1}
     write(root / "train.parquet", b"PAR1 no")
     with pytest.raises(UnreadableError, match=facts("train.parquet")):
         read(root)
     for text in ("", "[]", "{}", '{"format": "calibrant-dataset", "version": 1, "name": "x", "classes": ["a", "a"]}'):
         write(root / "dataset.json", text)
-        with pytest.raises(UnreadableError, match=r"dataset\.json: "):
+        with pytest.raises(UnreadableError, match=facts("dataset.json")):
             read(root)
+
+
+#: Three samples; the tests change what the table says of the second.
+CORNERS = pa.list_(pa.list_(pa.float64()))
+ROWS = {
+    "id": (["p", "q", "r"], None),
+    "file": (["train/p.png", "train/q.png", "train/r.png"], None),
+    "label": ([0, 1, -1], None),
+    "boxes": ([[[1, 1, 5, 5], [2, 2, 4, 4]], [[0, 0, 20, 10]], []], CORNERS),
+    "box_labels": ([[0, -1], [1], []], pa.list_(pa.int64())),
+    "crowd": ([[False, True], [False], []], pa.list_(pa.bool_())),
+    "context": ([False, False, True], None),
+    "group": (["x", "y", ""], None),
+    "soft": ([[1, 0], [0.25, 0.75], [0.5, 0.5]], pa.list_(pa.float64())),
+}
+
+
+def folder(root, **changes):
+    for name in "pqr":
+        image(root / f"train/{name}.png")
+    description = {"format": "calibrant-dataset", "version": 1, "name": "made", "classes": ["cat", "dog"]}
+    write(root / "dataset.json", json.dumps(description))
+    columns = {name: pa.array(values, kind) for name, (values, kind) in ROWS.items()} | changes
+    pq.write_table(pa.table({k: v for k, v in columns.items() if v is not None}), root / "train.parquet")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("id", None, "row without a value"),
+        ("id", "p", "id that occurs twice"),
+        ("file", None, "row without a value"),
+        ("file", "../q.png", NAME_OUT),
+        ("file", "train/s.png", MISSING),
+        ("label", 2, BAD_LABEL),
+        ("label", -2, BAD_LABEL),
+        ("label", None, "row without a value"),
+        ("boxes", [[9, 0, 2, 1]], "inverted box"),
+        ("boxes", [[0, 0, float("nan"), 1]], "box that is not made of numbers"),
+        ("boxes", [None], "box that is not made of numbers"),
+        ("boxes", None, "row without a value"),
+        ("boxes", [], "boxes, box_labels and crowd of different lengths"),
+        ("box_labels", [2], "box with a label outside the classes"),
+        ("box_labels", [None], "box with a label outside the classes"),
+        ("crowd", [None], "row without a value"),
+        ("context", None, "row without a value"),
+        ("group", None, "row without a value"),
+        ("soft", [0.5, 0.6], NO_PROBABILITIES),
+        ("soft", [1.5, -0.5], NO_PROBABILITIES),
+        ("soft", [1.0], NO_PROBABILITIES),
+        ("soft", [1.0, None], NO_PROBABILITIES),
+    ],
+)
+def test_rows_of_calibrant_s_own_folder_that_are_broken(tmp_path, column, value, what):
+    values, kind = ROWS[column]
+    root = folder(tmp_path, **{column: pa.array([values[0], value, values[2]], kind)})
+    with pytest.raises(ValueError, match=facts("train")):
+        read(root)
+    data = read(root, on_error="skip")
+    assert (data.ids, skipped(data.report)) == (("p", "r"), {what: 1})
+    assert data.boxes.counts.tolist() == [2, 0]

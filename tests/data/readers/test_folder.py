@@ -13,8 +13,7 @@ from calibrant._validation import printable
 from calibrant.data import ImageFiles, layouts, read, recognise
 from calibrant.data.dataset import Findings
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers._folder import check_image
-from calibrant.data.readers.image_folder import PACS as PACS
+from calibrant.data.readers._folder import BAD_LABEL, HIDDEN, MISSING, NAME_OUT, check_image
 from tests.helpers import box_files as files
 from tests.helpers.box_files import cut, image, odd, write
 from tests.helpers.errors import facts
@@ -40,9 +39,9 @@ def test_other_folders_and_files_have_no_splits(tmp_path, name):
     (tmp_path / "empty").mkdir()
     file = write(tmp_path / "file.txt", "x")
     for path in (tmp_path / "empty", file):
-        with pytest.raises(ValueError, match="not a data set in the layout"):
+        with pytest.raises(ValueError, match=facts(path.name, name)):
             read(path, "train", layout=name)
-    with pytest.raises(ValueError, match=r"nothing: no such file or folder"):
+    with pytest.raises(ValueError, match=facts("nothing")):
         read(tmp_path / "nothing", "train", layout=name)
 
 
@@ -59,9 +58,9 @@ def test_check_image(tmp_path):
         pixels = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
         files.Image.fromarray(pixels).save(path)
         cut(path, 0.8)
-        with pytest.raises(UnreadableError, match=f"{name}: the image is truncated or broken"):
+        with pytest.raises(UnreadableError, match=facts(name)):
             check_image(path)
-    with pytest.raises(UnreadableError, match="truncated or broken"):
+    with pytest.raises(UnreadableError, match=facts("f.jpg")):
         check_image(write(tmp_path / "f.jpg", b""))
     with pytest.raises(FileNotFoundError):
         check_image(tmp_path / "gone.jpg")
@@ -93,9 +92,9 @@ def test_grey_images_of_32_bits(tmp_path):
         with pytest.raises(UnreadableError, match=facts("0", "65535")):
             check_image(path)
     path = saved(tmp_path / "d.tif", np.array([[0.5]], dtype=np.float32))
-    with pytest.raises(UnreadableError, match=r"d\.tif: the image holds floating-point numbers"):
+    with pytest.raises(UnreadableError, match=facts("d.tif")):
         grey(path)
-    with pytest.raises(UnreadableError, match="floating-point"):
+    with pytest.raises(UnreadableError, match=facts("d.tif")):
         check_image(path)
 
 
@@ -126,14 +125,14 @@ def test_formats_without_a_mark_at_their_end_are_decoded(tmp_path, suffix):
     path = saved(tmp_path / f"a.{suffix}", pixels)
     assert check_image(path) == ((50, 60), False)
     cut(path, 0.8)
-    with pytest.raises(UnreadableError, match="the image is truncated or broken"):
+    with pytest.raises(UnreadableError, match=facts(f"a.{suffix}")):
         check_image(path)
 
 
 def test_findings_keep_the_reason_and_can_be_printed():
     findings = Findings("skip")
     findings.skip("a\nb.jpg", "inverted box", "9 > 3\x1b[2J")
-    findings.leave_out("c\rd", "hidden file")
+    findings.leave_out("c\rd", HIDDEN)
     assert [f.where for f in findings.report().skipped] == [("a\\nb.jpg (9 > 3\\x1b[2J)",), ("c\\rd",)]
     assert findings.reasons() == "inverted box (1), hidden file (1)"
     assert findings.reasons(1) == "inverted box (1), ..."
@@ -148,20 +147,6 @@ def test_splits_never_raise(tmp_path, name, path):
     assert layouts()[name].splits(tmp_path / path) == ()
 
 
-def test_a_set_without_a_name_has_its_folder_s(tmp_path, monkeypatch):
-    for name in ("a/1.png", "b/1.png"):
-        image(tmp_path / "pets" / name)
-    monkeypatch.chdir(tmp_path / "pets")
-    assert read(".").name == "pets"
-
-
-def test_empty_splits_say_why(tmp_path):
-    for name in "ab":
-        cut(image(tmp_path / name / "1.png", (30, 30)), 0.5)
-    with pytest.raises(ValueError, match=facts("all", "2")):
-        read(tmp_path, on_error="skip")
-
-
 def test_the_recipe_of_contributing_makes_a_reader(tmp_path, monkeypatch):
     text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
     code = textwrap.dedent(re.search(r"( *)```python\n( *\"\"\"Flowers.*?)```", text, re.DOTALL)[2])
@@ -174,7 +159,7 @@ def test_the_recipe_of_contributing_makes_a_reader(tmp_path, monkeypatch):
         data = read(tmp_path, layout="flowers", on_error="skip")
         assert (data.ids, data.labels.tolist()) == (("images/a.png", "images/b.png"), [1, 0])
         assert {finding.what for finding in data.report.skipped} == {
-            "file name that leads out of the data folder", "image that is missing", "label outside the classes"
+            NAME_OUT, MISSING, BAD_LABEL
         }  # fmt: skip
-        with pytest.raises(ValueError, match="file name that leads out"):
+        with pytest.raises(ValueError, match=facts("labels.txt", "../c.png")):
             read(tmp_path, layout="flowers")

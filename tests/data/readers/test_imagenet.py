@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from calibrant.data import read, recognise
+from calibrant.data.readers._folder import HIDDEN, MISSING, NO_LABEL
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write, xml
 from tests.helpers.errors import facts
@@ -45,13 +46,13 @@ def test_tiny_imagenet_with_gaps(tmp_path):
     assert odd(data.report) == {"image without a box": 1}
     assert skipped(data.report) == {
         "folder of a class that wnids.txt does not list": 1,
-        "hidden file": 1,
-        "image that is missing": 1,
+        HIDDEN: 1,
+        MISSING: 1,
         "class without its folder of images or its file of boxes": 1,
     }
     with pytest.raises(ValueError, match=facts("val_3", "JPEG", "wnids.txt")):
         read(root, "val")
-    with pytest.raises(ValueError, match="no image that can be used"):
+    with pytest.raises(ValueError, match=facts("val")):
         read(root, "val", on_error="skip")
 
 
@@ -85,7 +86,7 @@ def test_imagenet(tmp_path, mode):
     for only in (True, None):  # as soon as there are annotations, images without one are left out
         data = read(root, "train", on_error=mode, only_annotated=only)
         assert data.boxes.counts.tolist() == [1, 3]
-        assert skipped(data.report) == {"image without an annotation": 1}
+        assert skipped(data.report) == {NO_ANNOTATION: 1}
 
 
 def test_imagenet_annotations_elsewhere_and_none(tmp_path):
@@ -95,9 +96,9 @@ def test_imagenet_annotations_elsewhere_and_none(tmp_path):
     assert data.boxes is None
     assert str(data.report) == "nothing skipped, nothing odd"
     assert read(root, "train", annotations=tmp_path / "boxes").boxes.counts.tolist() == [1, 3]
-    with pytest.raises(ValueError, match="no annotation was found"):
+    with pytest.raises(ValueError, match=facts("data", "annotat")):
         read(root, "train", only_annotated=True)
-    with pytest.raises(ValueError, match="is not a folder"):
+    with pytest.raises(ValueError, match=facts("nowhere")):
         read(root, "train", annotations=tmp_path / "nowhere")
 
 
@@ -157,7 +158,7 @@ def test_imagenet_with_the_development_kit(tmp_path):
     assert (data.ids, data.labels.tolist()) == (("val/ILSVRC2012_val_00000002.JPEG",), [1])
     assert skipped(data.report) == {NO_ANNOTATION: 2}
     data = read(kit(tmp_path / "b", "2\n1\n"), "val", on_error="skip")
-    assert skipped(data.report) == {"image without a label": 1}
+    assert skipped(data.report) == {NO_LABEL: 1}
     with pytest.raises(ValueError, match=facts("ground_truth.txt", "2", "'7'")):
         read(kit(tmp_path / "c", "2\n7\n1\n"), "val")
     with pytest.raises(ValueError, match=facts("ground_truth.txt", "map_clsloc.txt")):

@@ -8,8 +8,10 @@ from PIL import Image
 
 from calibrant.data import read
 from calibrant.data.files import files_below
+from calibrant.data.readers._folder import HIDDEN
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write
+from tests.helpers.errors import facts
 from tests.helpers.reader_data import NOWHERE, OUT
 
 MAKE = {
@@ -35,7 +37,7 @@ def test_links_that_lead_out_or_nowhere(tmp_path, reader, what):
     folder, split = MAKE[reader]
     whole = read(root, split, on_error="skip")
     os.symlink(outside if what == OUT else tmp_path / "gone.jpg", root / folder / "link.jpg")
-    with pytest.raises(ValueError, match=rf"^{folder}/link\.jpg: {what}\.?$"):
+    with pytest.raises(ValueError, match=facts(f"{folder}/link.jpg")):
         read(root, split)
     data = read(root, split, on_error="skip")
     assert data.ids == whole.ids
@@ -66,11 +68,11 @@ def test_class_folders_that_are_links(tmp_path):
     image(tmp_path / "elsewhere/3.jpg")
     image(root / "b/.store/4.jpg")
     (root / "c").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=rf"^c: {OUT}\.?$"):
+    with pytest.raises(ValueError, match=r"^c: "):
         read(root)
     data = read(root, on_error="skip")
     assert data.ids == ("a/1.jpg", "b/2.jpg")
-    assert skipped(data.report) == {"hidden file": 1, OUT: 1}
+    assert skipped(data.report) == {HIDDEN: 1, OUT: 1}
     assert odd(data.report) == {"class folder without images": 1}
     (root / "c").unlink()
     (root / "c").symlink_to("b/.store")
@@ -99,7 +101,7 @@ def test_a_link_to_itself_hinders_nobody(tmp_path, name):
     root = flat_imagenet(tmp_path / "imagenet")
     (root / "val/loop.JPEG").symlink_to("loop.JPEG")
     data = read(root, "val", on_error="skip")
-    assert (data.ids, skipped(data.report)) == (("val/ILSVRC2012_val_00000001.JPEG",), {NOWHERE: 1, "hidden file": 1})
+    assert (data.ids, skipped(data.report)) == (("val/ILSVRC2012_val_00000001.JPEG",), {NOWHERE: 1, HIDDEN: 1})
 
 
 def flat_imagenet(root):
@@ -119,16 +121,15 @@ def test_a_file_that_nobody_asks_for_may_be_any_link(tmp_path):
 def test_folders_in_folders_without_end(tmp_path, monkeypatch):
     root = two_classes(tmp_path / "data")
     monkeypatch.chdir(root / "a")
-    depth = max(1500, sys.getrecursionlimit())
+    depth = sys.getrecursionlimit()
     for _ in range(depth):
         os.mkdir("d")
         os.chdir("d")
     try:
-        what = "folder below more than 64 others, which is not searched"
-        with pytest.raises(ValueError, match=what):
+        with pytest.raises(ValueError, match=facts("64")):
             read(root)
         data = read(root, on_error="skip")
-        assert (data.ids, skipped(data.report)) == (("a/1.jpg", "b/2.jpg"), {what: 1})
+        assert (data.ids, list(skipped(data.report).values())) == (("a/1.jpg", "b/2.jpg"), [1])
     finally:  # pytest's clean-up recurses, and would not come to the end of it
         for _ in range(depth):
             os.chdir("..")
@@ -156,7 +157,7 @@ def test_annotation_files_that_are_links(tmp_path, reader, file):
     (root / "kept").rename(tmp_path / "secret")
     (root / file).unlink()
     (root / file).symlink_to(tmp_path / "secret")
-    with pytest.raises(ValueError, match="leads out of the data folder"):
+    with pytest.raises(ValueError, match=facts(file.rpartition("/")[2])):
         read(root, split, on_error="skip")
 
 

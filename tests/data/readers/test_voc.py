@@ -1,14 +1,11 @@
 """PASCAL VOC: which image an annotation belongs to, classes, lists, masks."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 from calibrant.data import layouts, read
-from calibrant.data.readers.image_folder import PACS as PACS
-from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from calibrant.data.readers._folder import TWICE
 from calibrant.data.readers.voc import voc_segmentation
 from tests.helpers import box_files as files
 from tests.helpers.box_files import image, odd, skipped, write, xml
@@ -63,7 +60,7 @@ def test_voc_classes_and_rename(tmp_path):
     assert skipped(data.report) == {"image without an object of the classes asked for": 1}
     with pytest.raises(ValueError, match=facts("trahs can")):
         read(root, "train", rename={"trahs can": "trashcan"})
-    with pytest.raises(ValueError, match="the option classes must be a list of texts, got"):
+    with pytest.raises(ValueError, match=facts("classes", "bed")):
         read(root, "train", classes="bed")
 
 
@@ -101,14 +98,13 @@ def test_voc_s_own_classes_only_where_the_set_says_that_it_is_voc(tmp_path, says
     assert data.classes[data.labels[0]] == "dog"
 
 
-def test_latin_1_class_names(tmp_path):
-    root = files.tiny_imagenet(tmp_path)
-    write(root / "words.txt", "n01\tGrünspecht\n", "latin-1")
-    assert read(root, "val").classes == ("n02", "Grünspecht", "n03")
 
 
 def test_a_guessed_encoding_is_odd(tmp_path):
-    root = files.voc(tmp_path)
+    tiny = files.tiny_imagenet(tmp_path / "tiny")
+    write(tiny / "words.txt", "n01\tGrünspecht\n", "latin-1")
+    assert read(tiny, "val").classes == ("n02", "Grünspecht", "n03")
+    root = files.voc(tmp_path / "voc")
     write(root / "Annotations/a.xml", xml([("Stühle", 1, 1, 2, 2)], "a.jpg"), "latin-1")
     assert odd(read(root, "train").report)["annotation that is not UTF-8, read as latin-1"] == 1
 
@@ -130,8 +126,7 @@ def test_voc_masks_are_palette_indices(tmp_path):
     assert (data.ids, len(data.classes), data.ignore_index) == (("JPEGImages/2007_000032.jpg",), 21, 255)
     assert np.asarray(data[0].mask).tolist() == [[0, 20, 255], [15, 0, 0]]
     assert np.asarray(voc_segmentation(root, "train_aug")[0].mask).tolist() == [[1, 2, 3], [4, 5, 6]]
-    reasons = "mask that cannot be read (1), mask that is missing (1), file name that leads out of the data folder (1)"
-    with pytest.raises(ValueError, match=re.escape(f"'val' holds no image that can be used: {reasons}")):
+    with pytest.raises(ValueError, match=facts("val", "(1)")):
         voc_segmentation(root, "val", on_error="skip")
 
 
@@ -139,7 +134,7 @@ def test_xml_files_that_are_links(tmp_path):
     root = files.voc(tmp_path / "data")
     (root / "Annotations/a.xml").rename(tmp_path / "secret.xml")
     (root / "Annotations/a.xml").symlink_to(tmp_path / "secret.xml")
-    with pytest.raises(ValueError, match=rf"Annotations/a\.xml: {OUT}"):
+    with pytest.raises(ValueError, match=facts("Annotations/a.xml")):
         read(root, "train")
     data = read(root, "train", on_error="skip")
     assert data.ids == tuple(f"JPEGImages/{name}.jpg" for name in "cbd")
@@ -193,7 +188,7 @@ def test_lists_with_suffixes_and_second_columns(tmp_path):
     write(root / "ImageSets/Main/train.txt", "c.jpg\na.JPG 1\nb  -1\nx y\n\nx y.jpg\n")
     data = read(root, "train", on_error="skip")
     assert data.ids == tuple(f"JPEGImages/{stem}.jpg" for stem in ("c", "a", "b", "x y"))
-    assert where(data.report.skipped) == {"image that is listed twice": ("ImageSets/Main/train.txt, 'x y'",)}
+    assert where(data.report.skipped) == {TWICE: ("ImageSets/Main/train.txt, 'x y'",)}
 
 
 def test_annotations_in_folders(tmp_path):
@@ -234,7 +229,7 @@ def test_two_images_of_one_stem(tmp_path):
 def test_names_from_files_can_be_printed(tmp_path):
     content = files.coco_content()
     content["images"][1]["file_name"] = "y\n\x1b[2J.jpg"
-    with pytest.raises(ValueError, match="image that is missing") as error:
+    with pytest.raises(ValueError, match=facts("val2017")) as error:
         read(files.coco(tmp_path / "coco", content))
     assert str(error.value).isprintable()
     root = files.voc(tmp_path / "voc")
@@ -252,8 +247,7 @@ def test_a_split_without_anything_to_use_says_why(tmp_path):
     for stem in "abc":
         write(root / f"Annotations/{stem}.xml", xml([("bed", 9, 1, 2, 2)], f"{stem}.jpg"))
     (root / "JPEGImages/d.jpg").unlink()
-    reasons = r"inverted box \(3\), image that is missing \(1\)$"
-    with pytest.raises(ValueError, match=r"the split 'train' holds no image that can be used: " + reasons):
+    with pytest.raises(ValueError, match=facts("train", "inverted box (3)", "(1)")):
         read(root, "train", on_error="skip")
 
 
@@ -307,8 +301,7 @@ def test_a_list_of_the_user_comes_first(root):
 
 
 def test_without_sbd_it_is_said_what_is_needed(root):
-    expected = "split 'train_aug' was asked for, and voc-segmentation has train, val; it needs SBD: "
-    with pytest.raises(ValueError, match=re.escape(expected)):
+    with pytest.raises(ValueError, match=facts("train_aug", "SBD")):
         read(root, "train_aug", layout="voc-segmentation")
 
 

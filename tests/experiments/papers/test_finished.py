@@ -9,6 +9,7 @@ from calibrant.experiments.papers import Workbench, find_item
 from calibrant.experiments.papers.finished import match_runs, method_of, purposes_of, read_runs
 from calibrant.experiments.study import contenders_of
 from calibrant.training import RunFolder, check_recipe, load, replace_settings
+from tests.helpers.errors import facts
 from tests.helpers.paper_runs import CIFAR, MNIST, NAMES, TINY, fake_comparison, fake_run, planned
 
 CIFAR_50, TINY_50 = "acls_cifar10_resnet50", "acls_tiny_imagenet_resnet50"
@@ -79,7 +80,7 @@ DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}
 
 
 @pytest.mark.parametrize(
-    ("recipe", "classes", "samples", "facts"),
+    ("recipe", "classes", "samples", "words"),
     [
         (check_recipe(DIGITS, "digits"), 10, {"train": 1047, "test": 450}, ("mlp (hidden=[16])", "digits", "1,047")),
         (planned(CIFAR_50, "ce"), 10, {"train": 450, "val": 50, "test": 100}, ("CIFAR-10", "450 train", "50,000")),
@@ -90,21 +91,18 @@ DIGITS = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}
     ids=["another data set", "a part of it", "other classes", "another network", "another stem"],
 )
 def test_what_fits_no_column_is_named_with_what_it_is_and_what_the_columns_are(
-    recipe, classes, samples, facts, tmp_path
+    recipe, classes, samples, words, tmp_path
 ):
     run = fake_run(tmp_path / "run", recipe, classes, samples)
     fitting = fake_run(tmp_path / "tiny", planned(TINY_50, "ce"), 200, TINY)
-    with pytest.raises(ValueError, match="ACLS, Table 3") as refusal:
+    with pytest.raises(ValueError, match=facts("ACLS, Table 3", str(run), *words)):
         make("acls.table3", [fitting, run], tmp_path)
-    assert all(fact in str(refusal.value) for fact in (str(run), *facts))
 
 
 def test_a_run_of_another_method_is_refused_and_named(tmp_path):
     run = fake_run(tmp_path / "run", planned(CIFAR_50, "ce", loss={"name": "ls", "alpha": 0.4}), 10, CIFAR)
-    with pytest.raises(ValueError, match=r"alpha=0\.4") as refusal:
+    with pytest.raises(ValueError, match=facts("alpha=0.4", "'mbls'", str(run))):
         make("acls.table3", [run], tmp_path)
-    assert str(run) in str(refusal.value)
-    assert "'mbls'" in str(refusal.value)
 
 
 def test_fashion_mnist_is_not_mnist_though_its_layout_is(tmp_path):
@@ -172,24 +170,3 @@ def test_runs_in_small_do_not_stand_for_the_papers_data(bench, tmp_path, recipe)
         make("acls.table3", runs, tmp_path)
     again = Workbench(tmp_path / "out", small=True, runs=runs).run(recipe, ("ce", "ls"))
     assert set(again.folders) == {"ce", "ls"}
-
-
-def test_a_figure_of_finished_runs_needs_both_methods(tmp_path):
-    sizes = {"train": 45_000, "val": 5_000, "test": 10_000}
-    smoothed = planned("sc_cifar100_densenet", "ls, alpha=0.2")
-    runs = [
-        fake_run(tmp_path / "ce", planned("sc_cifar100_densenet", "ce"), 100, sizes, predicted=120),
-        fake_run(tmp_path / "ls", smoothed, 100, sizes, predicted=120),
-    ]
-    assert "Dots" in " ".join(make("sc.fig15", runs, tmp_path).notes)
-    with pytest.raises(ValueError, match="'ce'"):
-        make("sc.fig15", runs[1:], tmp_path)
-
-
-def test_no_conclusion_is_drawn_from_no_number(tmp_path):
-    plan = load("als_imagenet")
-    row = plan.tables["1"].rows[0]
-    run = fake_run(tmp_path / "run", planned(plan, row), 1000, {"train": 9, "test": 50_000}, sets=("context",))
-    notes = " ".join(make("als.table1", [run], tmp_path).notes)
-    assert "as in the paper" not in notes
-    assert "best" not in notes  # of one method

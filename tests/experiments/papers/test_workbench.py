@@ -9,6 +9,7 @@ from calibrant.experiments.papers.finished import match_runs, method_of, read_ru
 from calibrant.experiments.papers.workbench import EXPERIMENT, small_recipe
 from calibrant.predictions import Predictions
 from calibrant.training import check_recipe, load, replace_settings
+from tests.helpers.errors import facts
 
 METHODS = {"ce": {}, "ls, alpha=0.3": {"loss": {"name": "ls", "alpha": 0.3}}}
 
@@ -36,7 +37,7 @@ def test_finished_runs_are_taken_by_the_method_that_they_are(bench):
 
 
 def test_a_folder_that_is_no_run_is_refused(bench, tmp_path):
-    with pytest.raises(ValueError, match="neither the folder of a finished run nor that of a comparison"):
+    with pytest.raises(ValueError, match=facts(str(tmp_path))):
         Workbench(tmp_path, small=True, runs=[tmp_path]).run("sc_cifar10_resnet20", methods=METHODS)
 
 

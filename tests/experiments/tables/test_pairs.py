@@ -1,4 +1,4 @@
-"""Paired tests against SciPy and by hand."""
+"""Paired tests against SciPy and by hand; the labels and references of tables."""
 
 import csv as csv_files
 import io
@@ -9,9 +9,13 @@ import pytest
 from scipy import stats
 
 from calibrant.experiments import Results, tables
+from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables import differences, paired, summary, text
+from calibrant.experiments.tables.labels import check_reference
 from calibrant.report.text import DASH, MINUS
-from tests.helpers.result_rows import of, row
+from tests.helpers.errors import facts
+from tests.helpers.result_rows import CE as BASE
+from tests.helpers.result_rows import LR, LS, of, row, two_targets
 
 RNG = np.random.default_rng(5)
 
@@ -27,7 +31,7 @@ def test_no_marks_of_two_seeds_nor_of_one_difference():
     two = summary(of({"ce": (0.1, 0.2), "ls": (0.05, 0.1500001)}), ["ece"], reference="ce")
     assert stats.ttest_rel((0.05, 0.1500001), (0.1, 0.2)).pvalue < 0.001
     assert set(changes(two).values()) == {""}
-    assert "Nothing is tested against CE: that takes 3 seeds." in two.note
+    assert "3 seeds" in two.note
     base = np.array([0.91, 0.93, 0.94, 0.92])  # a hundredth more each, up to the last digits
     same = of({"ce": base, "ls": base + 0.01, "lr": base + np.array([0.02, 0.021, 0.019, 0.02])}, "accuracy")
     assert changes(summary(same, ["accuracy"], reference="ce")) == {
@@ -78,7 +82,6 @@ def test_paired_table_against_scipy_and_holm_by_hand():
 def test_one_or_two_seeds_have_a_difference_and_no_interval(ls, difference, wins):
     table = differences(of({"ce": [0.04, 0.05][: len(ls)], "ls": ls}), "ce", ["ece"])
     assert text(table) == [["LS", "ECE (%)", f"{MINUS}{difference}", wins]]
-    assert "too few for an interval" in table.note
 
 
 @pytest.mark.parametrize("n", [2, 5, 9, 14, 15, 40])
@@ -119,7 +122,81 @@ def test_pairs_at_the_edges():
     assert one.wins == 1
     assert math.isnan(one.low)
     assert math.isnan(one.t_p)
-    with pytest.raises(ValueError, match="'a' and 'd' have no seed in common"):
+    with pytest.raises(ValueError, match=facts("'a'", "'d'", "seed")):
         paired(results, "a", "d", "ece")
-    with pytest.raises(ValueError, match="no results of 'x': there are a, b, c, d"):
+    with pytest.raises(ValueError, match=facts("'x'", "a, b, c, d")):
         paired(results, "x", "a", "ece")
+
+
+def test_rows_of_the_same_runs_are_one_row():
+    table = summary(two_targets(), ["ece"], ranks=True)
+    assert [(line.method, line.tuned_for) for line in table.rows] == [
+        ("ce", ""), ("ls", "ece"), ("ls", "accuracy"), ("lr", "ece"), ("lr", "accuracy"), ("mbls", "ece and accuracy"),
+    ]  # fmt: skip
+    means = [np.mean(v) for v in (BASE, LS["ece"], LS["accuracy"], LR["ece"], LR["accuracy"], BASE + 0.012)]
+    assert [line.cells[1].mean for line in table.rows] == stats.rankdata(means).tolist()  # six, not eight
+    one = summary(two_targets(), ["ece"], tuned_for="accuracy")
+    assert [(line.method, line.tuned_for) for line in one.rows][-1] == ("mbls", "accuracy")
+    # As a label it is no longer open which of the two is meant.
+    assert paired(two_targets(), "mbls", "ce", "ece").mean == pytest.approx(0.012)
+
+
+def test_a_reference_that_was_tuned_is_compared_by_target():
+    table = differences(two_targets(), "ls", ["ece"])
+    others = {
+        ("ce", "ece"): BASE - LS["ece"],
+        ("ce", "accuracy"): BASE - LS["accuracy"],
+        ("lr", "ece"): LR["ece"] - LS["ece"],
+        ("lr", "accuracy"): LR["accuracy"] - LS["accuracy"],
+        ("mbls", "ece"): BASE + 0.01 + 0.001 * np.arange(5) - LS["ece"],
+        ("mbls", "accuracy"): BASE + 0.01 + 0.001 * np.arange(5) - LS["accuracy"],
+    }
+    assert [(line.method, line.tuned_for) for line in table.rows] == list(others)
+    for line, gaps in zip(table.rows, others.values(), strict=True):
+        assert line.cells[0].mean == pytest.approx(gaps.mean(), rel=1e-12)
+        assert line.cells[2].mean == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue, rel=1e-9)
+    assert "LS tuned for the same" in table.note
+    marks = changes(summary(two_targets(), ["ece"], reference="ls"))
+    assert marks[("ls", "ece")] == marks[("ls", "accuracy")] == marks[("lr", "ece")] == ""
+    assert marks[("lr", "accuracy")] == "better"
+    assert marks[("ce", "")] == ""  # worse than the one and better than the other
+    same = differences(two_targets(), "ce", ["ece"])
+    assert [(line.method, line.tuned_for) for line in same.rows] == [
+        ("ls", "ece"), ("ls", "accuracy"), ("lr", "ece"), ("lr", "accuracy"), ("mbls", "ece and accuracy"),
+    ]  # fmt: skip
+
+
+def test_a_reference_of_one_target_serves_all():
+    table = differences(two_targets(), "ls, tuned for ece", ["ece"])
+    found = {(line.method, line.tuned_for): line.cells[0].mean for line in table.rows}
+    assert found[("ls", "accuracy")] == pytest.approx((LS["accuracy"] - LS["ece"]).mean())
+    assert found[("ce", "")] == pytest.approx((BASE - LS["ece"]).mean())
+    assert ("ls", "ece") not in found
+    lacking = Results(r for r in two_targets() if (r.method, r.tuned_for) != ("ls", "accuracy"))
+    rest = differences(lacking, "ls", ["ece"])  # nothing of the other target to compare with
+    assert {(line.method, line.tuned_for) for line in rest.rows} == {("ce", ""), ("lr", "ece"), ("mbls", "ece")}
+
+
+@pytest.mark.parametrize("reference", ["mbls", "mbls, tuned for ece", "ls, tuned for nll"])
+def test_a_reference_without_numbers_is_said(reference):
+    results = of({"ce": BASE}) + of({"ls": LS["ece"]}, tuned_for="ece", settings={"alpha": 0.1})
+    table = summary(results, ["ece"], reference=reference)
+    assert set(changes(table).values()) == {""}
+    assert short_title(reference) in table.note
+    assert differences(results, reference, ["ece"]).rows == ()
+
+
+def test_references_are_checked_before_anything_runs():
+    labels = ["ce", "ls", "acls:margin=6", "als+context"]
+    for good in ("ce", "ls, tuned for ece", "ce + temperature", "als + context", "acls:margin=6", "hard"):
+        check_reference(good, labels, ["ece"])
+    for wrong, words in {
+        "cee": ("cee", "acls:margin=6", "'ce'"),
+        "ls tuned for ece": ("'ls, tuned for ece'",),
+        "qqqq": ("qqqq", "ce, ls"),
+        "ls, tuned for nll": ("nll", "ece"),
+    }.items():
+        with pytest.raises(ValueError, match=facts(*words)):
+            check_reference(wrong, iter(labels), ["ece"])
+    with pytest.raises(ValueError, match=facts("ece")):
+        check_reference("ce, tuned for ece", ["ce"], [])

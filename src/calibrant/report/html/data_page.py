@@ -185,7 +185,7 @@ def _classes(document: Part) -> html.ReportSection | None:
         rows.append(([SortedCell(clipped(label)), *cells], not all(numbers)))
     columns = [("Class", "text"), *((word, "num") for word in (*splits, *objects))]
     caption = "Marked classes are missing from a split." if any(flagged for _, flagged in rows) else ""
-    listing = sortable("classes", caption, columns, rows, noun=("class", "classes"))
+    listing = sortable("classes-table", caption, columns, rows, noun=("class", "classes"))
     caption = f"<p>{'The share of pixels' if is_share else 'How many samples'} of each class, by split.</p>"
     chart = html.figure(draw_balance("balance", values, is_share=is_share), caption)
     body = f'{_legend(list(splits))}<div class="one">{chart}</div>{listing}'

@@ -214,7 +214,7 @@ def _batches(document: Part) -> html.ReportSection:
         texts = [count(row[name]) if name in ("samples", "answers_labelled") else percent(row[name]) for name in values]
         cells = [SortedCell(text, row[name]) for text, name in zip(texts, values, strict=True)]
         rows.append(([SortedCell(clipped(row["name"])), *cells], False))
-    listing = sortable("batches", "", columns_, rows, noun=("batch", "batches"))
+    listing = sortable("batches-table", "", columns_, rows, noun=("batch", "batches"))
     return html.ReportSection("batches", "Every batch", "Batches", listing)
 
 

@@ -1,0 +1,333 @@
+"""What is special about each method: its limits, the propositions of its paper, ties, digits at its edges."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks._harness import peak_bytes
+from calibrant import lens
+from calibrant import losses as L
+from calibrant.losses import cpc
+from tests.helpers.errors import facts
+from tests.helpers.loss_cases import COUNTS, batch, formula_gradient, gradient
+from tests.reference import losses as R
+
+
+def test_limits_are_cross_entropy():
+    z, y = batch(9, 5)
+    expected, slope = L.CrossEntropy()(z, y), gradient(L.CrossEntropy(), z, y)
+    for loss in (
+        L.Focal(gamma=0.0),
+        L.LabelSmoothing(alpha=0.0),
+        L.LabelSmoothing(alpha=0.0, spread="others"),
+        L.MbLS(margin=1e6),
+        L.ACLS(margin=1e6),
+        L.ACLS(lambda1=0.0, lambda2=0.0),
+        L.ConfidencePenalty(strength=0.0),
+        L.MDCA(strength=0.0),
+        L.MMCE(strength=0.0),
+        L.CPC(lambda1=0.0, lambda2=0.0),
+        L.CRL(),
+        L.LabelRelaxation(alpha=0.0),
+    ):
+        torch.testing.assert_close(loss(z, y), expected, rtol=1e-13, atol=1e-14)
+        torch.testing.assert_close(gradient(loss, z, y), slope, rtol=1e-11, atol=1e-14)
+
+
+def test_torch_gives_the_same_cross_entropy_and_label_smoothing_weights_included():
+    z, y = batch(11, 6)
+    weight = torch.tensor([1.0, 0.5, 2.0, 0.0, 1.5, 3.0], dtype=torch.float64)
+    y[2] = y[5] = -100
+    for reduction in ("mean", "sum", "none"):
+        for alpha in (0.0, 0.2):
+            expected = F.cross_entropy(z, y, weight, label_smoothing=alpha, reduction=reduction)
+            ours = L.LabelSmoothing(alpha, weight=weight, reduction=reduction)(z, y)
+            torch.testing.assert_close(ours, expected, rtol=1e-13, atol=1e-14)
+            plain = F.cross_entropy(z, y, label_smoothing=alpha, reduction=reduction)
+            torch.testing.assert_close(
+                L.LabelSmoothing(alpha, reduction=reduction)(z, y), plain, rtol=1e-13, atol=1e-14
+            )
+        expected = F.cross_entropy(z, y, weight, reduction=reduction)
+        torch.testing.assert_close(
+            L.CrossEntropy(weight=weight, reduction=reduction)(z, y), expected, rtol=1e-13, atol=0
+        )
+    soft = batch(11, 6, seed=4)[0].softmax(1)
+    torch.testing.assert_close(L.SoftTargetCrossEntropy()(z, soft), F.cross_entropy(z, soft), rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        L.CrossEntropy(weight=weight)(z, soft), F.cross_entropy(z, soft, weight), rtol=1e-13, atol=0
+    )
+
+
+def test_per_sample_alpha():
+    z, y = batch(6, 4)
+    alpha = torch.linspace(0, 0.5, 6, dtype=torch.float64)
+    expected = [L.LabelSmoothing(float(a))(z[i : i + 1], y[i : i + 1]) for i, a in enumerate(alpha)]
+    for loss, extra in (
+        (L.LabelSmoothing(reduction="none"), {"alpha": alpha}),
+        (L.LabelSmoothing(alpha, reduction="none"), {}),
+    ):
+        torch.testing.assert_close(loss(z, y, **extra), torch.stack(expected), rtol=1e-13, atol=0)
+    reference = R.label_smoothing(z.numpy(), y.numpy(), alpha=alpha.numpy(), spread="others")
+    ours = L.LabelSmoothing(spread="others")(z.requires_grad_(), y, alpha=alpha)
+    assert ours.item() == pytest.approx((reference["fidelity"] + reference["regulariser"]).mean(), rel=1e-12)
+    with pytest.raises(ValueError, match=facts("alpha", "[5]")):
+        L.LabelSmoothing()(z, y, alpha=alpha[:5])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.05, 0.3, 1.0])
+def test_regularisation_gradient_of_label_smoothing_is_sc_equation_15(alpha):
+    """d(LS - CE)/dv_k = alpha (pi_k - 1/K) with pi the true distribution: soft labels, and one-hot ones."""
+    z, y = batch(6, 4)
+    truth = batch(6, 4, seed=8, scale=1.0)[0].softmax(1)
+    one_hot = torch.nn.functional.one_hot(y, 4).double()
+    for target, pi in ((truth, truth), (y, one_hot)):
+        difference = gradient(L.LabelSmoothing(alpha, reduction="sum"), z, target) - gradient(
+            L.CrossEntropy(reduction="sum"), z, target
+        )
+        torch.testing.assert_close(difference, alpha * (pi - 1 / 4), rtol=1e-11, atol=1e-14)
+
+
+def test_perfectly_fitted_soft_targets_have_no_gradient():
+    z, _ = batch(6, 4, scale=1.0)
+    q = z.softmax(1)
+    assert gradient(L.SoftTargetCrossEntropy(subtract_entropy=True), z, q).abs().max() < 1e-15
+    assert abs(L.SoftTargetCrossEntropy(subtract_entropy=True)(z, q)) < 1e-14
+
+
+rows = st.lists(st.floats(-30, 30), min_size=2, max_size=12).map(lambda v: torch.tensor([v], dtype=torch.float64))
+
+
+@given(rows)
+def test_mbls_proposition_1(z):
+    """KL(u||s) - log K <= mean_k (max z - z_k) <= KL(u||s), both up to the constant log K of the proof."""
+    classes = z.shape[1]
+    distance = (z.amax(1, keepdim=True) - z).mean(1)
+    divergence = -z.log_softmax(1).mean(1)  # KL(u||s) + log K, which the proof drops
+    assert (divergence - math.log(classes) <= distance + 1e-12).all()
+    assert (distance <= divergence + 1e-12).all()
+    penalty = L.MbLS(margin=0.0, strength=1.0).terms(z, torch.tensor([0]))["regulariser"]
+    torch.testing.assert_close(penalty, distance.squeeze(0))
+
+
+ABLATIONS = [
+    *(L.MbLS(margin=4.0, variant=v) for v in ("released", "paper")),
+    *(L.CRL(indicator="margin", margin=4.0, score=s) for s in ("msp", "entropy", "margin")),
+    *(
+        L.ACLS(margin=4.0, variant=v, smoothing=s, indicator=i, gradient=g)
+        for v, g in (("released", "eq13"), ("paper", "eq13"), ("paper", "eq12"))
+        for s in ("adaptive", "constant")
+        for i in ("margin", "none", "ranking")
+    ),
+]
+
+
+@pytest.mark.parametrize("loss", ABLATIONS, ids=repr)
+def test_closed_forms_of_the_ablations_at_tied_and_at_free_logits(loss):
+    extra = {}
+    if getattr(loss, "history", None) is not None:
+        loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), torch.tensor(5)
+        extra = {"ids": torch.arange(7)}
+    for seed in range(4):
+        steps = torch.randint(-3, 4, (7, 5), generator=torch.Generator().manual_seed(seed))
+        for z, y in (batch(seed=seed), (2.0 * steps.double(), torch.arange(7) % 5)):
+            torch.testing.assert_close(
+                gradient(loss, z, y, **extra), formula_gradient(loss, z, y, **extra), rtol=1e-11, atol=1e-13
+            )
+            with_grad = loss(z.clone().requires_grad_(), y, **extra).detach()
+            torch.testing.assert_close(with_grad, loss(z, y, **extra), rtol=1e-12, atol=1e-14)
+
+
+def _literal_acls(z, margin=4.0, lambda1=0.1, lambda2=0.01):
+    """The released code's steps, one by one, for one batch: value and, by autograd, its gradient."""
+    top, _ = z.max(dim=1, keepdim=True)
+    is_top = (z.detach() == top.detach()).to(z.dtype)
+    above = is_top * torch.relu(top.expand_as(z) - margin) ** 2
+    below = (1 - is_top) * torch.relu(top.detach() - z - margin) ** 2
+    n, k = z.shape
+    return lambda1 * above.sum() / n + lambda2 * below.sum() / (n * (k - 1))
+
+
+def test_released_acls_at_ties_and_exact_margins():
+    z = torch.tensor(
+        [[9.0, 9, 1, 5], [4, 0, 0, 4], [7, 3, 2.9999999, 7], [1, 1, 1, 1], [8, 4, 4, 0]], dtype=torch.float64
+    )
+    y, loss = torch.tensor([0, 3, 1, 2, 0]), L.ACLS(margin=4.0)
+    leaf = z.clone().requires_grad_()
+    expected = F.cross_entropy(leaf, y) + _literal_acls(leaf)
+    (slope,) = torch.autograd.grad(expected, leaf)
+    assert loss(z.clone().requires_grad_(), y).item() == pytest.approx(expected.item(), rel=1e-13)
+    torch.testing.assert_close(gradient(loss, z, y), slope, rtol=1e-12, atol=1e-15)
+
+
+def test_paper_variant_takes_the_first_of_tied_extremes():
+    z, y = torch.tensor([[9.0, 1.0, 9.0, 1.0]], dtype=torch.float64), torch.tensor([0])
+    loss = L.ACLS(margin=4.0, variant="paper")
+    slope = gradient(loss, z, y) - gradient(L.CrossEntropy(), z, y)
+    # relu = 4: 2*0.1*4 at the first maximum and minimum, 2*0.01*4 for each of the two small ones.
+    torch.testing.assert_close(
+        slope, torch.tensor([[0.96, -0.88, 0.0, -0.08]], dtype=torch.float64), atol=1e-14, rtol=0
+    )
+    torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), atol=1e-14, rtol=0)
+
+
+@given(rows, st.floats(0, 12))
+def test_acls_conditions_of_section_3_3(z, margin):
+    """(1) the regulariser never raises p_yhat; (2) it acts only beyond the margin."""
+    y, predicted = torch.tensor([0]), int(z.argmax())
+    for loss in (
+        L.ACLS(margin=margin, variant="paper", gradient="eq12"),
+        L.ACLS(margin=margin, variant="paper"),
+        L.ACLS(margin=margin),
+    ):
+        slope = (gradient(loss, z, y) - gradient(L.CrossEntropy(), z, y))[0]
+        # A step against the gradient lowers the odds of yhat over k by slope_yhat - slope_k.
+        lowering = slope[predicted] - slope
+        assert (lowering >= -1e-12).all()
+        beyond = z.max() - (z.min() if loss.variant == "paper" else 0.0) > margin
+        if not beyond and not (z.max() - z > margin).any():
+            assert (slope.abs() < 1e-12).all()
+        elif loss.variant == "paper" and z.max() - z.min() > margin + 1e-3:
+            assert lowering.max() > 0
+
+
+def test_acls_with_the_ranking_condition():
+    """Where a neighbour is ranked the wrong way round the squares act without relu; elsewhere nothing does."""
+    z, y = batch()
+    loss = L.ACLS(margin=4.0, indicator="ranking")
+    loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), loss.history.epochs + 5
+    ids = torch.arange(7)
+    c, k = torch.tensor(COUNTS) / 5, z.softmax(1).amax(1)
+    wrong = (c - c.roll(-1)) * (k - k.roll(-1)) < 0
+    assert 0 < wrong.sum() < 7
+    free = L.ACLS(margin=4.0, indicator="none", reduction="none").terms(z, y)["regulariser"]
+    mine = loss.terms(z, y, ids=ids)["regulariser"]
+    torch.testing.assert_close(mine, torch.where(wrong, free, 0.0).mean())
+
+
+def test_cpc_needs_memory_linear_in_its_input_on_every_road():
+    """One array of all pairs would be 300 times the logits here."""
+    z, y = batch(40, 300)
+    weight = torch.ones(300, dtype=torch.float64)
+    leaf = z.clone().requires_grad_()
+    for step in (
+        lambda: L.CPC()(z, y),
+        lambda: L.CPC().terms(leaf, y),
+        lambda: L.CPC(reduction="none")(leaf, y).sum().backward(),
+        lambda: L.CPC(weight=weight)(leaf, y).backward(),
+        lambda: L.CPC()(leaf, y).backward(),
+        lambda: lens(L.CPC(), z, y),
+    ):
+        step()
+        # A block of pairs is of fixed size: 2 ** 20 entries and a few temporaries of it.
+        assert peak_bytes(step) < 40 * z.nbytes + 4 * 8 * cpc.BLOCK
+
+
+def test_cpc_with_two_classes_has_no_pairs_of_others():
+    z, y = batch(5, 2)
+    for variant in ("released", "paper"):
+        expected = R.cpc(z.numpy(), y.numpy(), variant=variant)
+        loss = L.CPC(variant=variant)
+        assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected["regulariser"].mean(), rel=1e-12)
+        torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("spread", [1.0, 400.0, 5000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cpc_fast_blocks_agree_with_the_formula_at_any_range(spread, dtype):
+    z, y = batch(9, 6, scale=spread)
+    loss = L.CPC(variant="paper")
+    expected = formula_gradient(loss, z, y)
+    tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 2e-5}
+    torch.testing.assert_close(gradient(loss, z.to(dtype), y).double(), expected, **tolerance)
+
+
+def test_mmce_released_is_zero_without_both_groups_and_finite_where_its_root_is_undefined():
+    z = torch.tensor([[3.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    for labels in ([0, 0], [1, 1]):
+        terms = L.MMCE().terms(z, torch.tensor(labels))
+        assert terms["regulariser"] == 0
+        assert torch.isfinite(gradient(L.MMCE(), z, torch.tensor(labels))).all()
+    same = torch.tensor([[math.log(10.0), 0.0]] * 11, dtype=torch.float64)
+    labels = torch.tensor([0] + [1] * 10)
+    assert torch.isfinite(gradient(L.MMCE(), same, labels)).all()
+    expected = R.mmce(same.numpy(), labels.numpy())["regulariser"][0]
+    assert L.MMCE().terms(same, labels)["regulariser"].item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_mmce_with_equal_confidences_matches_the_pairwise_sum():
+    z = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 0.0]] * 3, dtype=torch.float64)
+    y = torch.tensor([0, 1, 0, 0, 2, 1, 2, 1, 0, 1, 1, 0])
+    for weighted in (True, False):
+        for variant in ("released", "paper"):
+            loss = L.MMCE(weighted=weighted, variant=variant)
+            expected = R.mmce(z.numpy(), y.numpy(), weighted=weighted, variant=variant)["regulariser"][0]
+            assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_saturated_prediction_has_no_entropy_left_to_reward():
+    z, y = torch.tensor([[1e4, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
+    loss = L.ConfidencePenalty(strength=1.0)(z, y)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.equal(z.grad, torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 3.0, 1e3])
+@pytest.mark.parametrize(("classes", "gamma"), [(5, 3.0), (5, 2.0), (2, 2.0)])
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_flsd_at_exact_thresholds(offset, classes, gamma, variant):
+    """Equal logits put p exactly on 0.2 or 0.5, which belongs to the range above; an offset changes nothing."""
+    z, y = torch.full((3, classes), offset, dtype=torch.float64), torch.arange(3) % classes
+    exponent = 3.0 if (classes == 5 and variant == "released") else gamma
+    expected = (1 - 1 / classes) ** exponent * math.log(classes)
+    loss = L.FLSD(gamma, variant)
+    assert loss(z, y).item() == pytest.approx(expected, rel=1e-14)
+    assert loss(z.clone().requires_grad_(), y).item() == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [1e-10, 1e-3, 0.1, 0.4])
+@pytest.mark.parametrize("distance", [1e-14, 1e-9, 1e-5, 1e-2])
+def test_label_relaxation_keeps_its_digits_near_the_border(alpha, distance):
+    """Two classes with 1 - p_y = alpha (1 + distance): KL by its Taylor series in delta, good to delta^4."""
+    rest = alpha * (1 + distance)
+    z = torch.tensor([[math.log1p(-rest) - math.log(rest), 0.0]], dtype=torch.float64)
+    rest = float(torch.sigmoid(-z[0, 0]))  # what the rounded logit really says
+    delta = rest - alpha
+    series = sum(delta**k / k * ((1 - alpha) ** (1 - k) - (-1) ** (k + 1) * alpha ** (1 - k)) for k in range(2, 9))
+    value = L.LabelRelaxation(alpha)(z.clone().requires_grad_(), torch.tensor([0])).item()
+    if delta > 1e-15 * alpha:
+        # delta itself carries the rounding of the logit's sigmoid, a few ulp of alpha.
+        slack = 8e-16 * alpha / delta
+        assert value == pytest.approx(series, rel=2 * slack + 1e-9, abs=1e-300)
+    slope = gradient(L.LabelRelaxation(alpha), z, torch.tensor([0]))
+    assert slope[0, 0].item() == pytest.approx(-max(delta, 0.0), rel=1e-9, abs=4e-16 * alpha)
+
+
+def test_label_relaxation_with_vanishing_probability():
+    # p_y = e^-2000 underflows; the loss is (1-a)(log(1-a) + 2000) + a log a to all digits.
+    z, y, a = torch.tensor([[-2000.0, 0.0, -900.0]], dtype=torch.float64), torch.tensor([0]), 0.1
+    expected = (1 - a) * (math.log(1 - a) + 2000) + a * math.log(a)
+    assert L.LabelRelaxation(a)(z.clone().requires_grad_(), y).item() == pytest.approx(expected, rel=1e-15)
+    torch.testing.assert_close(gradient(L.LabelRelaxation(a), z, y)[0, :2], z.new_tensor([-0.9, 0.9]))
+
+
+@given(st.floats(0.01, 0.99), st.floats(-40, 40), st.integers(2, 6), st.integers(0, 10_000))
+def test_label_relaxation_is_zero_inside_and_blind_to_the_other_classes(alpha, gap, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    others = 3 * torch.randn(1, classes, generator=generator, dtype=torch.float64)
+    others = others - others.logsumexp(1, keepdim=True)
+    z, y = torch.cat([torch.tensor([[gap]], dtype=torch.float64), others], 1), torch.tensor([0])
+    loss = L.LabelRelaxation(alpha)
+    p = torch.sigmoid(torch.tensor(gap, dtype=torch.float64)).item()
+    value = loss(z.clone().requires_grad_(), y).item()
+    if p >= 1 - alpha + 1e-12:
+        assert value == 0
+        assert (gradient(loss, z, y) == 0).all()
+    elif p <= 1 - alpha - 1e-12:
+        assert value > 0
+    same_mass = torch.tensor([[gap] + [-math.log(classes)] * classes], dtype=torch.float64)
+    assert loss(same_mass, y).item() == pytest.approx(value, rel=1e-9, abs=1e-14)
