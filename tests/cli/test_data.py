@@ -15,7 +15,6 @@ from PIL import Image
 from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
 from calibrant.data.readers.calibrant_folder import write_dataset
-from calibrant.metrics import context_reliance
 from tests.helpers.errors import facts
 from tests.helpers.processes import finish, start
 
@@ -368,19 +367,3 @@ def test_killed_while_writing(tmp_path):
     assert len(list((tmp_path / "out").rglob("*.png"))) == 5
     write_toy(tmp_path / "out")
     assert len(read(tmp_path / "out", "train")) == 8
-
-
-def test_context_reliance_is_a_row_of_the_table():
-    confidence, correct = np.array([0.9, 0.2, 0.4, 0.5]), np.array([True, False, False, True])
-    row = context_reliance(confidence, correct)
-    assert row == (0.5, pytest.approx(0.3), pytest.approx(0.3), pytest.approx(0.5))
-
-
-def test_digits_are_split_anew_for_every_seed():
-    train, val, test = (read("digits", split, seed=3) for split in ("train", "val", "test"))
-    assert (len(train), len(val), len(test)) == (1047, 300, 450)
-    assert len(set(train.ids) | set(val.ids) | set(test.ids)) == 1797
-    assert read("digits", "test", seed=4).ids != test.ids
-    assert np.asarray(train[0].input).max() <= 255
-    with pytest.raises(ValueError, match=facts("'all'", "train, val, test")):
-        read("digits", "all")

@@ -1,4 +1,4 @@
-"""``calibrant lens``: the table, the figure, predictions files, and errors in one line."""
+"""``calibrant lens`` and ``calibrant methods``: the table, the figure, predictions files, and errors in one line."""
 
 import json
 
@@ -63,6 +63,15 @@ def test_flags_in_a_specification_and_the_version(run):
     assert small.replace("False", "false") == same
     code, out, _ = run("--version")
     assert (code, out.split()[0]) == (0, "calibrant")
+
+
+def test_methods_are_listed_and_one_is_told_with_its_parameters(run):
+    code, out, _ = run("methods")
+    assert code == 0
+    assert "ACLS" in out
+    (method,) = json.loads(run("methods", "acls", "--json")[1])
+    assert method["parameters"]["margin"]["default"] == 10.0
+    assert "lambda2" in run("methods", "acls")[1]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, run):

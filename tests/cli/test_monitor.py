@@ -64,23 +64,6 @@ def test_states_of_two_machines_are_merged(folder, tmp_path, capsys):
     assert json.loads(states[0].read_text()) == json.loads(together.read_text())
 
 
-def test_labels_come_later_from_a_table(folder, tmp_path, state, capsys):
-    batch = draw(300, 8)
-    hidden = Predictions.from_logits(
-        batch.logits, np.full(300, -100), ids=batch.ids, class_names=batch.class_names, groups=batch.groups
-    )
-    hidden.save(tmp_path / "new.parquet")
-    table = "\n".join(f"{name},{'abcd'[label]}" for name, label in zip(batch.ids, batch.labels, strict=True))
-    (tmp_path / "labels.csv").write_text(f"id,label\n{table}\n")
-    words = ("monitor", folder / "policy.json", tmp_path / "new.parquet", "--state", state, "--json")
-    assert json.loads(run(capsys, *words)[1])["risk"]["answers"] == 0
-    code, out, _ = run(capsys, *words, "--labels", tmp_path / "labels.csv")
-    document = json.loads(out)
-    assert code == 0
-    assert document["risk"]["answers"] == document["batches"][0]["accepted"]
-    assert len(document["batches"]) == 1
-
-
 def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
     path = tmp_path / "corrected.parquet"
     assert run(capsys, "monitor", folder / "policy.json", folder / "week1.parquet", "--corrected", path, "-q")[0] == 0
@@ -97,7 +80,8 @@ def test_labels_alone_are_joined_to_what_the_state_has_seen(folder, tmp_path, st
     )
     hidden.save(tmp_path / "new.parquet")
     policy = folder / "policy.json"
-    run(capsys, "monitor", policy, tmp_path / "new.parquet", "--state", state, "-q")
+    first = json.loads(run(capsys, "monitor", policy, tmp_path / "new.parquet", "--state", state, "--json")[1])
+    assert first["risk"]["answers"] == 0
     rows = [f"{name},{'abcd'[label]}\n" for name, label in zip(names, batch.labels, strict=True)]
     (tmp_path / "labels.csv").write_text("".join(["id,label\n", *rows, "5,a\n", "6,a\n"]))
     words = ("monitor", policy, "--labels", tmp_path / "labels.csv")
@@ -107,6 +91,8 @@ def test_labels_alone_are_joined_to_what_the_state_has_seen(folder, tmp_path, st
     assert document["risk"]["answers"] == document["batches"][0]["accepted"] > 0
     assert document["late_labels"] == {"labels": 302, "matched": 300, "unmatched": 2}
     assert json.loads(run(capsys, "monitor", policy, "--state", state, "--json")[1])["risk"] == document["risk"]
+    again = json.loads(run(capsys, *words, tmp_path / "new.parquet", "--json")[1])  # with the batch, in a new watch
+    assert (again["risk"]["answers"], len(again["batches"])) == (document["risk"]["answers"], 1)
     assert run(capsys, *words)[0] == 2  # without a state there is nothing they could belong to
     (tmp_path / "labels.csv").write_text("id,label\n12,a\n")
     code, _, err = run(capsys, *words, "--state", state)
