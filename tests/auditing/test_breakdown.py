@@ -41,11 +41,11 @@ def test_nothing_is_flagged_without_cause():
 
 def test_many_small_classes_of_a_calibrated_model_are_left_alone():
     flagged = 0
-    for seed in range(4):
+    for seed in range(2):
         z, y = drawn(3000, 300, 1.0, 60 + seed)
         table = audit(Predictions.from_logits(z, y), replicates=20).models[0]["classes_table"]
         flagged += any(row["flag"] for row in table)
-    assert flagged <= 1
+    assert flagged == 0
 
 
 @pytest.fixture

@@ -21,6 +21,25 @@ from tests.helpers.policies import write
 LONG = "9" * 5000
 HUGE = "9" * 400
 
+# Files of costs of the classes a, b, c and d, and what is wrong with them.
+COSTS = {
+    "costs.txt": (b"0,1\n1,0\n", ".csv .json"),
+    "empty.csv": (b"", "rows"),
+    "ragged.csv": (b"0,1\n1\n", "length"),
+    "words.csv": (b"0,one\n1,0\n", "a, b, c, d"),
+    "twice.csv": (b",a,b,a,d\na,0,1,1,1\nb,1,0,1,1\nc,1,1,0,1\nd,1,1,1,0\n", "first row"),
+    "double.csv": (b",a,b,c,d\na,0,1,1,1\nb,1,0,1,1\nb,1,1,0,1\nd,1,1,1,0\n", "first column"),
+    "short.csv": (b",a,b,c,d\na,0,1,1\nb,1,0,1,1\nc,1,1,0,1\nd,1,1,1,0\n", "''"),
+    "bytes.csv": (b"\xff\xfe0,1", "bytes.csv UTF-8"),
+    "huge.csv": (f"0,{LONG},1,1\n".encode() + b"1,1,0,1\n" * 3, "cost"),
+    "object.json": (b"{}", "rows"),
+    "truth.json": (b"[[0, true], [1, 0]]", "True"),
+    "deep.json": (b"[" * 100_000, "deep.json"),
+    "cut.json": (b"[[0", "cut.json"),
+    "huge.json": (f"[[0,{HUGE},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]".encode(), "cost"),
+    "minus.json": (f"[[0,-{LONG},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]".encode(), "cost"),
+}
+
 # A command, and what its user must be told: names of options and files, values that came, what to write instead.
 CASES = [
     ("audit", "Missing argument"),
@@ -77,7 +96,7 @@ CASES = [
     ("fit four.npz --by-class --target-coverage 0.5", "--target-coverage"),
     ("fit four.npz --by-class --promise recall=a:0.9", "promise class"),
     ("fit four.npz --costs costs.csv", "costs"),
-    *((f"fit four.npz --costs {name} --target-cost 0.3", "cost") for name in ("huge.json", "huge.csv", "minus.json")),
+    *((f"fit four.npz --target-cost 0.3 --costs {name}", told) for name, (_, told) in COSTS.items()),
     ("fit of_test.npz", "test"),
     ("fit masks.npz", "--segmentation"),
     ("fit plain.npz shares.npz", "shares.npz"),
@@ -249,12 +268,12 @@ def folder(tmp_path_factory, prepared, drawn):
     os.mkfifo(prepared / "pipe.npz")
     for name, text in (
         ("bad.toml", "require = 5"), ("empty.toml", "[tool.other]\nx = 1"), ("broken.toml", "require = ["),
-        ("costs.csv", "0,1,1,1\n5,0,1,1\n1,1,0,1\n1,1,1,0\n"), ("huge.csv", f"0,{LONG},1,1\n" + "1,1,0,1\n" * 3),
-        ("huge.json", f"[[0,{HUGE},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]"),
-        ("minus.json", f"[[0,-{LONG},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]"), ("nets_of_mine.py", FACTORY),
+        ("costs.csv", "0,1,1,1\n5,0,1,1\n1,1,0,1\n1,1,1,0\n"), ("nets_of_mine.py", FACTORY),
         ("digits.toml", RECIPE),
     ):  # fmt: skip
         (prepared / name).write_text(text)
+    for name, (content, _) in COSTS.items():
+        (prepared / name).write_bytes(content)
     make_policy(limit=0.3).save(prepared / "five.json")
     onnx.save_model(linear(), prepared / "model-in.onnx")
     return prepared

@@ -9,11 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.cli.fit import read_costs
 from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
-
-NAMES = ("cat", "dog", "cow")
 
 
 @pytest.fixture
@@ -189,40 +186,16 @@ def test_the_reading_of_logit_normalisation_is_chosen(here, capsys, option, cent
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("plain.csv", "0,1,2\n3,0,4\n\n5, 6,0\n"),
-        ("named.csv", "\ufeff,dog,cow,cat\ncow,6,0,5\ncat,1,2,0\ndog,0,4,3\n"),
-        ("rows.json", "[[0, 1, 2], [3, 0.0, 4], [5, 6, 0]]"),
+        ("plain.csv", "0,1,2,1\n3,0,4,1\n\n5, 6,0,1\n1,1,1,0\n"),
+        ("named.csv", "\ufeff,b,c,a,d\nc,6,0,5,1\na,1,2,0,1\nd,1,1,1,0\nb,0,4,3,1\n"),
+        ("rows.json", "[[0, 1, 2, 1], [3, 0.0, 4, 1], [5, 6, 0, 1], [1, 1, 1, 0]]"),
     ],
 )
-def test_every_form_is_the_same_matrix(name, text, tmp_path):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    assert read_costs(path, NAMES) == [[0, 1, 2], [3, 0, 4], [5, 6, 0]]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("costs.txt", b"0,1\n1,0\n", ".csv .json"),
-        ("costs.csv", b"", "rows"),
-        ("costs.csv", b"0,1\n1\n", "length"),
-        ("costs.csv", b"0,one\n1,0\n", "cat, dog, cow"),
-        ("costs.csv", b",cat,dog,cat\ncat,0,1,1\ndog,1,0,1\ncow,1,1,0\n", "first row"),
-        ("costs.csv", b",cat,dog,cow\ncat,0,1,1\ndog,1,0,1\ndog,1,1,0\n", "first column"),
-        ("costs.csv", b",cat,dog,cow\ncat,0,1\ndog,1,0,1\ncow,1,1,0\n", "''"),
-        ("costs.csv", b"\xff\xfe0,1", "costs.csv UTF-8"),
-        ("costs.json", b"{}", "rows"),
-        ("costs.json", b"[[0, true], [1, 0]]", "True"),
-        ("costs.json", b"[" * 100_000, "costs.json"),
-        ("costs.json", b"[[0", "costs.json"),
-    ],
-)
-def test_what_is_refused(name, text, told, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(text)
-    with pytest.raises(ValueError, match=facts(*told.split())) as error:
-        read_costs(path, NAMES)
-    assert "\n" not in str(error.value)
+def test_every_form_of_costs_is_the_same_matrix(here, capsys, name, text):
+    (here / name).write_text(text, encoding="utf-8")
+    assert run(capsys, "fit", "val.npz", "--costs", name, "--target-cost", 1, "-q")[0] == 0
+    costs = Policy.load("policy.json").promise.costs
+    assert costs == ((0, 1, 2, 1), (3, 0, 4, 1), (5, 6, 0, 1), (1, 1, 1, 0))
 
 
 def test_decisions_for_a_spreadsheet(here, capsys):

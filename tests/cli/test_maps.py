@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.cli.test_fit import run
 from tests.helpers.mask_runs import trained_runs
+from tests.helpers.policies import run
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,9 @@ def test_a_page_is_written_and_its_numbers_are_printed(runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["maps", "RUN", "--image", "absent"], "'absent'"),
-        (["maps", "RUN", "--image", "000001", "-o", "page.pdf"], ".html"),
-        (["maps", "RUN"], "--image"),
-    ],
+    ("words", "told"),
+    [(["--image", "absent"], "'absent'"), (["--image", "000001", "-o", "page.pdf"], ".html"), ([], "--image")],
 )
-def test_errors_are_one_line(runs, capsys, tmp_path, monkeypatch, arguments, message):
+def test_errors_are_one_line(runs, refuse, tmp_path, monkeypatch, words, told):
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(capsys, *[str(runs["ce"]) if word == "RUN" else word for word in arguments])
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    assert told in refuse("maps", runs["ce"], *words)

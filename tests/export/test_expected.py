@@ -113,11 +113,10 @@ class Net(nn.Module):
         return self.last(x)
 
 
+@pytest.mark.slow
 def test_pytorch_models_with_permuted_outputs(tmp_path):
     policy = make_policy(class_names=NAMES)
     expected = Predictions.from_logits(LOGITS, np.zeros(300, int), class_names=NAMES)
-    done = export_onnx(policy, tmp_path / "m.onnx", model=Net(range(C)), inputs=ROWS, expected=expected)
-    assert done.checks[-1].differing == 0
     with pytest.raises(ValueError, match=facts("of 300 rows")):
         export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS, expected=expected)
     done = export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS)
@@ -136,18 +135,18 @@ class WithLabel(Net):
         return self.wrap(super().forward(x), self.right(x).argmax(1))
 
 
-@pytest.mark.parametrize(
-    ("wrap", "output"),
-    [(lambda z, label: {"label": label, "scores": z}, "scores"), (lambda z, label: (z, label, label.shape), "0")],
-)
-def test_a_pytorch_model_is_held_against_its_own_label(wrap, output, tmp_path):
+def test_a_pytorch_model_is_held_against_its_own_label(tmp_path):
     policy = make_policy(class_names=NAMES)
-    right, wrong = (WithLabel(order, wrap) for order in (range(C), [4, 3, 2, 1, 0]))
-    done = export_onnx(policy, tmp_path / "m.onnx", model=right, inputs=ROWS, output=output)
-    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [("label output", 300, 0)]
+    right = WithLabel(range(C), lambda z, label: {"label": label, "scores": z})
+    expected = policy.decide(LOGITS)
+    done = export_onnx(policy, tmp_path / "m.onnx", model=right, inputs=ROWS, output="scores", expected=expected)
+    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [
+        ("expected", 300, 0), ("label output", 300, 0)
+    ]  # fmt: skip
     assert [tensor.name for tensor in done.outputs] == ["label", "confidence", "accept", "probabilities"]
+    wrong = WithLabel([4, 3, 2, 1, 0], lambda z, label: (z, label, label.shape))
     with pytest.raises(ValueError, match=facts("of 300 rows")):
-        export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output=output)
+        export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output="0")
 
 
 def test_masks_are_compared_pixel_by_pixel(tmp_path):

@@ -154,9 +154,8 @@ class Net(nn.Module):
 
 def test_pytorch_models_too(tmp_path):
     torch.manual_seed(0)
-    for last in (nn.Softmax(1), nn.Sigmoid()):
-        with pytest.raises(ValueError, match=facts("probabilities")):
-            export_onnx(make_policy(), tmp_path / "m.onnx", model=Net(last), input_shape=[4])
+    with pytest.raises(ValueError, match=facts("probabilities")):
+        export_onnx(make_policy(), tmp_path / "m.onnx", model=Net(nn.Softmax(1)), input_shape=[4])
     with pytest.raises(ValueError, match=facts("probabilities")):
         export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", model=Net(nn.Identity()), input_shape=[4])
     assert list(tmp_path.iterdir()) == []
