@@ -1,13 +1,18 @@
 """Requirements as people write them; statuses against intervals worked out by hand; error rates on drawn data."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from calibrant import Policy, Predictions, audit, check
+import calibrant
+from calibrant import Policy, Predictions, audit
 from calibrant.auditing.document import numbers_of
 from calibrant.auditing.gate import parse_requirement
 from calibrant.metrics import wilson
 from tests.helpers.errors import facts
+
+check = partial(calibrant.check, replicates=60)
 
 
 def drawn(n, seed=0, sharpness=1.0, classes=4, groups=None):
@@ -47,7 +52,7 @@ def test_repeated_ids_are_no_new_evidence():
 
 def test_numbers_are_those_of_the_audit():
     predictions = drawn(3000, sharpness=1.5)
-    result = audit(predictions)
+    result = audit(predictions, replicates=60)
     gate = check(predictions, "ece <= 0.5", "aurc <= 0.9", "nll <= 9", "risk@0.9 <= 99%", "coverage@0.05 >= 0.1%")
     names = ("ece", "aurc", "nll", "risk_at_coverage_0.9", "coverage_at_risk_0.05")
     for name, judgement in zip(names, gate.requirements, strict=True):
@@ -70,7 +75,7 @@ def test_samples_are_measured_once_however_many_requirements(monkeypatch):
 
 
 def test_so_many_samples_as_were_advised_decide():
-    first = check(drawn(2000, seed=1), "accuracy >= 0.7", replicates=20).requirements[0]
+    first = check(drawn(2000, seed=1), "accuracy >= 0.7").requirements[0]
     assert first.status == "unknown"
     assert first.needed is not None
     value, far = first.value, first.high if first.value <= 0.7 else first.low
@@ -78,15 +83,15 @@ def test_so_many_samples_as_were_advised_decide():
     unit = 10 ** (len(str(int(exact))) - 2)
     assert first.needed % unit == 0, "two significant digits"
     assert exact <= first.needed < exact + unit, "rounded up"
-    decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7", replicates=20).passed for s in (2, 3)]
+    decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in (2, 3)]
     assert all(passed is not None for passed in decided)
 
 
 def test_a_calibrated_model_rarely_fails_and_an_overconfident_one_never_passes():
     limits = ("ece <= 0.02",)
-    statuses = [check(drawn(1000, seed=s), *limits, replicates=60).requirements[0].status for s in range(40)]
+    statuses = [check(drawn(1000, seed=s), *limits).requirements[0].status for s in range(40)]
     assert statuses.count("fail") <= 3  # at most 2.5% are expected
-    assert all(check(drawn(1000, seed=s, sharpness=3), *limits, replicates=60).passed is False for s in range(5))
+    assert all(check(drawn(1000, seed=s, sharpness=3), *limits).passed is False for s in range(5))
 
 
 def test_every_group_is_judged_at_a_shared_level():

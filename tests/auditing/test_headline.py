@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
+
+QUICK = ("--replicates", 20, "-o", "none")
 
 
 @pytest.mark.parametrize("order", [("over", "honest"), ("honest", "over")])
@@ -85,7 +88,7 @@ def test_the_next_command_has_the_options_of_the_audit_and_runs(table, capsys):
     assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'").replace("&amp;", "&")
     code, printed, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
     assert printed.rstrip().endswith(command)
-    for words in (first, second, third):
+    for words in (first, second, [*third, "--replicates", 20]):
         code, out, err = run(capsys, *words[1:])
         assert code == 0, err
 
@@ -196,7 +199,7 @@ def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
     for options in ({}, {"val": val}):
         step = audit(predictions, replicates=20, **options).document["next"]
-        names = {"predictions": predictions, "val": val, "Policy": Policy, "audit": audit}
+        names = {"predictions": predictions, "val": val, "Policy": Policy, "audit": partial(audit, replicates=20)}
         exec(step["command"], names)
         assert isinstance(names["policy"], Policy)
     assert "Policy.fit(predictions" not in step["command"]
@@ -212,7 +215,7 @@ def here(tmp_path, monkeypatch):
 def test_the_audit_of_a_policy(here, capsys):
     run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     test = write(here, "test.npz", seed=6)
-    assert run(capsys, "audit", "test.npz", "--policy", "policy.json")[0] == 0
+    assert run(capsys, "audit", "test.npz", "--policy", "policy.json", *QUICK)[0] == 0
     policy = Policy.load("policy.json")
     found = audit(test, policy=policy, replicates=50).document
     labels, _, accept = policy.decide(test.logits)
@@ -285,6 +288,6 @@ def test_prediction_sets_are_part_of_the_audit(here, capsys):
     }
     audited.to_html(here / "page.html")
     write(here, "changed.npz", n=1500, seed=6, noise=0.3)
-    code, out, _ = run(capsys, "audit", "changed.npz", "--policy", "policy.json", "--fail-on", "broken")
+    code, out, _ = run(capsys, "audit", "changed.npz", "--policy", "policy.json", "--fail-on", "broken", *QUICK)
     assert code == 1
     assert "Sets: " in out

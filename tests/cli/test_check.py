@@ -81,12 +81,12 @@ def test_the_policys_own_data_are_said_first(folder, monkeypatch, capsys):
 
 def test_audit_and_apply_fail_when_asked_to(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("audit", folder / "old.npz", "-o", "none", "--quiet", "--fail-on", "poor") == 1
-    assert run("audit", folder / "new.npz", "-o", "none", "--quiet", "--fail-on", "poor") == 0
+    assert run("audit", folder / "old.npz", "-o", "none", "--replicates", 50, "--quiet", "--fail-on", "poor") == 1
+    assert run("audit", folder / "new.npz", "-o", "none", "--replicates", 50, "--quiet", "--fail-on", "poor") == 0
     assert run("audit", folder / "new.npz", "-o", "none", "--fail-on", "broken") == 2
     wrong = Predictions.open(folder / "new.npz")
     Predictions.from_logits(wrong.logits, (np.asarray(wrong.labels) + 1) % 4).save(tmp_path / "wrong.npz")
-    for command in (("audit", "wrong.npz", "--policy", folder / "policy.json", "-o", "none"),
+    for command in (("audit", "wrong.npz", "--policy", folder / "policy.json", "-o", "none", "--replicates", 50),
                     ("apply", folder / "policy.json", "wrong.npz")):  # fmt: skip
         assert run(*command, "--quiet", "--fail-on", "broken") == 1
         assert run(*command, "--quiet") == 0

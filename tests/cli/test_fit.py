@@ -67,7 +67,7 @@ def test_the_group_that_breaks_the_promise_is_named(here, capsys):
     words = " ".join(out.split())
     assert "south" in words
     assert "mars" in words
-    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none")
+    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
     assert "mars" in out
 
 
@@ -107,7 +107,7 @@ def test_masks(here, capsys):
     outcome = json.loads(told)
     assert (outcome["images"], outcome["accepted"]) == (images, int(answered.sum()))
     assert 0 < images["in_part"] < 500
-    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
+    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
     assert "Policy:" in out
     assert all(f"{number} " in out for number in images.values())
     assert f"{answered.sum():,}" in out

@@ -57,7 +57,9 @@ def test_recall_of_a_class(folder, monkeypatch, capsys):
     assert (answers[accept] == 1).all()
     assert f"{(own & accept).sum()} of {own.sum()}" in loud(out)
     assert run(capsys, "check", "new.npz", "--policy", "recall.json", "--require", "policy.recall >= 0.8")[0] == 0
-    _, out, _ = run(capsys, "audit", "broken.npz", "--policy", "recall.json", "-o", "none", "--json")
+    _, out, _ = run(
+        capsys, "audit", "broken.npz", "--policy", "recall.json", "-o", "none", "--json", "--replicates", 20
+    )
     assert json.loads(out)["policy"]["kept"] == "no"
     assert json.loads(run(capsys, "monitor", "recall.json", "new.npz", "--json")[1])["untested"]
 

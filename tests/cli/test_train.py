@@ -59,7 +59,7 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
 
     policy, graph = tmp_path / "policy.json", tmp_path / "digits.onnx"
     val, test = undisturbed / "val.npz", undisturbed / "test.npz"
-    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q") == 0
+    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q", "--replicates", 20) == 0
     assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q") == 0
     assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q") == 0
     images = np.stack([np.asarray(sample.input) for sample in read("digits", "test")])
