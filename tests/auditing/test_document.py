@@ -55,7 +55,7 @@ def test_confidences_alone():
     rng = np.random.default_rng(10)
     c = rng.uniform(0.4, 1, 2000)
     found = audit(Predictions.from_confidence(c, rng.random(2000) < c - 0.2), replicates=50)
-    assert found.verdict.startswith("Overconfident")
+    assert "overconfident" in found.verdict.lower()
     assert "nll" not in found.metrics
     assert found.models[0]["fixes"] == []
     assert found.metrics["ece_15"] == pytest.approx(0.2, abs=0.04)

