@@ -1,5 +1,7 @@
 """The audit: numbers as the exact functions give them, findings for planted faults, streaming, files and command."""
 
+import html
+import re
 from functools import partial
 
 import numpy as np
@@ -8,6 +10,7 @@ from sklearn.metrics import confusion_matrix
 
 from calibrant import Policy, Predictions, audit, check
 from tests.helpers.audits import drawn
+from tests.helpers.errors import facts
 
 
 def test_segmentation_pools_pixels_and_ignores_void():
@@ -53,9 +56,9 @@ def test_models_are_compared_on_the_same_samples_only():
     other = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z, np.roll(y, 1))}
     found = audit(other, replicates=50)
     assert found.document["comparisons"] == []
-    assert any("labels are not the same" in note for note in found.models[1]["notes"])
+    assert any("labels" in note for note in found.models[1]["notes"])
     shorter = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z[1:], y[1:])}
-    assert any("1,499 samples" in note for note in audit(shorter, replicates=50).models[1]["notes"])
+    assert any("1,499" in note for note in audit(shorter, replicates=50).models[1]["notes"])
 
 
 def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
@@ -68,16 +71,15 @@ def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
     single, double, first = results
     assert single.document["warnings"] == first.document["warnings"] == []
     (warning,) = double.document["warnings"]
-    assert "800 of 1,600 samples" in warning
-    assert "--repeats first" in warning
+    assert re.search(facts("800", "1,600", "--repeats first"), warning)
     assert double.metrics["accuracy"] == single.metrics["accuracy"]
     assert double.intervals["accuracy"] != single.intervals["accuracy"]
     assert (first.metrics, first.intervals) == (single.metrics, single.intervals)
-    assert "800 of 1,600" in first.models[0]["notes"][0]
+    assert re.search(facts("800", "1,600"), first.models[0]["notes"][0])
     for result, is_there in ((double, True), (single, False)):
         result.to_html(tmp_path / "r.html")
         page = (tmp_path / "r.html").read_text()
-        assert ("800 of 1,600 samples" in page) == is_there
+        assert (html.escape(warning) in page) == is_there
     both = audit({"a": once, "b": twice}, val=twice, replicates=50).document["warnings"]
     assert {"b", "Held-out predictions"} <= {text.partition(":")[0] for text in both}
     with pytest.raises(ValueError, match="'last'"):

@@ -1,5 +1,7 @@
 """Models are compared on the same samples, and on nothing else: whatever form the predictions come in."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from calibrant import Predictions, audit
 from calibrant.auditing.audit import explain_mismatch
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, merge
+from tests.helpers.errors import facts
 
 N, C = 60, 3
 RNG = np.random.default_rng(0)
@@ -61,8 +64,11 @@ def test_labels_must_be_the_same(first, second):
 def test_the_audit_says_why_it_does_not_compare():
     document = audit({"a": FORMS["logits"](Y), "b": FORMS["logits"](OTHER)}, replicates=20).document
     assert document["comparisons"] == []
-    assert "Not compared with a: the labels are not the same." in document["models"][1]["notes"]
-    assert len(audit({"a": FORMS["with names"](Y), "b": FORMS["other order"](Y)}).document["comparisons"]) == 1
+    assert any("labels" in note for note in document["models"][1]["notes"])
+    assert (
+        len(audit({"a": FORMS["with names"](Y), "b": FORMS["other order"](Y)}, replicates=20).document["comparisons"])
+        == 1
+    )
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
@@ -70,13 +76,13 @@ def test_the_audit_says_why_it_does_not_compare():
 def test_labels_of_files_must_be_the_same(tmp_path, form, suffix):
     first = opened(FORMS[form](Y), tmp_path / f"a{suffix}")
     assert reason(first, opened(FORMS[form](Y), tmp_path / f"b{suffix}")) is None
-    assert reason(first, opened(FORMS[form](OTHER), tmp_path / f"c{suffix}")) == "the labels are not the same"
+    assert "labels" in reason(first, opened(FORMS[form](OTHER), tmp_path / f"c{suffix}"))
 
 
 def test_the_same_numbers_of_other_classes_are_other_labels():
     first = Predictions.from_logits(Z, Y, class_names=NAMES)
     second = Predictions.from_logits(Z, Y, class_names=[NAMES[k] for k in TURNED])
-    assert reason(first, second) == "the labels are not the same"
+    assert "labels" in reason(first, second)
 
 
 def test_other_samples_left_out_are_other_samples():
@@ -84,7 +90,7 @@ def test_other_samples_left_out_are_other_samples():
     y = np.repeat([0, 1, 2], 20)
     first = Predictions.from_logits(Z, y, ignore_index=0)
     assert reason(first, Predictions.from_logits(Z, y, ignore_index=0)) is None
-    assert reason(first, Predictions.from_logits(Z, y, ignore_index=1)) == "the ignored labels are 1 and 0"
+    assert re.search(facts("1", "0"), reason(first, Predictions.from_logits(Z, y, ignore_index=1)))
     # One that no label has leaves nothing out.
     none = Predictions.from_logits(Z, y)
     assert reason(none, Predictions.from_logits(Z, y, ignore_index=9)) is None
@@ -95,7 +101,7 @@ def test_pixels_are_not_compared_with_samples():
     y = RNG.integers(0, C, (2, 5, 6))
     images = Predictions.from_logits(z, y, kind="segmentation")
     rows = Predictions.from_logits(np.moveaxis(z, 1, -1).reshape(-1, C), y.reshape(-1))
-    assert "segmentation is not the same as classification" in reason(rows, images)
+    assert re.search(facts("segmentation", "classification"), reason(rows, images))
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -107,10 +113,10 @@ def test_confidences_have_no_labels_and_so_need_ids(of, ids):
     for pair in ((first, known), (known, first)):
         found = reason(*pair)
         assert (found is None) == ids
-        assert ids or "without labels or ids" in found
+        assert ids or re.search(facts("labels", "ids"), found)
     if ids:
         turned = Predictions.from_confidence(softmax(Z).max(1), Z.argmax(1) == Y, ids=np.arange(N)[::-1])
-        assert reason(first, turned) == "the ids, or their order, are not the same"
+        assert "ids" in reason(first, turned)
 
 
 @pytest.mark.parametrize("form", FORMS)

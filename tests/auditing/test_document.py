@@ -1,6 +1,7 @@
 """Tests of document."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from calibrant import Predictions, audit
 from calibrant.metrics import MEASURED, classwise_ece, coverage_at_risk, ece, nll
 from tests.helpers.audits import drawn
+from tests.helpers.errors import facts
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def test_confidences_alone():
     rng = np.random.default_rng(10)
     c = rng.uniform(0.4, 1, 2000)
     found = audit(Predictions.from_confidence(c, rng.random(2000) < c - 0.2), replicates=50)
-    assert found.verdict.startswith("Overconfident")
+    assert "overconfident" in found.verdict.lower()
     assert "nll" not in found.metrics
     assert found.models[0]["fixes"] == []
     assert found.metrics["ece_15"] == pytest.approx(0.2, abs=0.04)
@@ -73,4 +75,4 @@ def test_a_label_of_probability_zero_is_said():
     row = next(one for one in found.models[0]["metrics"] if one["name"] == "nll")
     # One decimal place, two classes: a floor of 0.05; half of the labels have probability 0, half 0.5.
     assert row["value"] == pytest.approx(-(math.log(0.05) + math.log(0.5)) / 2)
-    assert "60 samples give their label probability 0, counted as 0.05" in row["note"]
+    assert re.search(facts("60 samples", "0.05"), row["note"])

@@ -1,12 +1,18 @@
 """Requirements as people write them; statuses against intervals worked out by hand; error rates on drawn data."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from calibrant import Policy, Predictions, audit, check
+import calibrant
+from calibrant import Policy, Predictions, audit
 from calibrant.auditing.document import numbers_of
 from calibrant.auditing.gate import parse_requirement
 from calibrant.metrics import wilson
+from tests.helpers.errors import facts
+
+check = partial(calibrant.check, replicates=60)
 
 
 def drawn(n, seed=0, sharpness=1.0, classes=4, groups=None):
@@ -36,9 +42,9 @@ def test_repeated_ids_are_no_new_evidence():
     once = Predictions.from_logits(p.logits, p.labels, ids=ids)
     twice = Predictions.from_logits(np.r_[p.logits, p.logits], np.r_[p.labels, p.labels], ids=np.r_[ids, ids])
     for options in ({}, {"baseline": once}):
-        with pytest.raises(ValueError, match=r"1,000 of 2,000 samples.*repeats"):
+        with pytest.raises(ValueError, match=facts("1,000 of 2,000", "repeats")):
             check(twice, "accuracy >= 0.5", **options)
-    with pytest.raises(ValueError, match=r"1,000 of 2,000 samples"):
+    with pytest.raises(ValueError, match=facts("1,000 of 2,000")):
         check(once, "accuracy no worse", baseline=twice)
     first = check(twice, "accuracy >= 0.5", "accuracy no worse", baseline=twice, repeats="first")
     assert first == check(once, "accuracy >= 0.5", "accuracy no worse", baseline=once)
@@ -46,7 +52,7 @@ def test_repeated_ids_are_no_new_evidence():
 
 def test_numbers_are_those_of_the_audit():
     predictions = drawn(3000, sharpness=1.5)
-    result = audit(predictions)
+    result = audit(predictions, replicates=60)
     gate = check(predictions, "ece <= 0.5", "aurc <= 0.9", "nll <= 9", "risk@0.9 <= 99%", "coverage@0.05 >= 0.1%")
     names = ("ece", "aurc", "nll", "risk_at_coverage_0.9", "coverage_at_risk_0.05")
     for name, judgement in zip(names, gate.requirements, strict=True):
@@ -77,15 +83,15 @@ def test_so_many_samples_as_were_advised_decide():
     unit = 10 ** (len(str(int(exact))) - 2)
     assert first.needed % unit == 0, "two significant digits"
     assert exact <= first.needed < exact + unit, "rounded up"
-    decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in range(2, 6)]
+    decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in (2, 3)]
     assert all(passed is not None for passed in decided)
 
 
 def test_a_calibrated_model_rarely_fails_and_an_overconfident_one_never_passes():
     limits = ("ece <= 0.02",)
-    statuses = [check(drawn(1000, seed=s), *limits, replicates=200).requirements[0].status for s in range(40)]
+    statuses = [check(drawn(1000, seed=s), *limits).requirements[0].status for s in range(40)]
     assert statuses.count("fail") <= 3  # at most 2.5% are expected
-    assert all(check(drawn(1000, seed=s, sharpness=3), *limits, replicates=200).passed is False for s in range(10))
+    assert all(check(drawn(1000, seed=s, sharpness=3), *limits).passed is False for s in range(5))
 
 
 def test_every_group_is_judged_at_a_shared_level():
@@ -96,7 +102,7 @@ def test_every_group_is_judged_at_a_shared_level():
     right = int((np.asarray(north.logits).argmax(1) == north.labels).sum())
     low, high = (float(limit) for limit in wilson(right, len(north), 0.975))
     assert (gate.requirements[1].low, gate.requirements[1].high) == pytest.approx((low, high))
-    with pytest.raises(ValueError, match="no group column 'town'; there are site"):
+    with pytest.raises(ValueError, match=facts("town", "site")):
         check(predictions, "accuracy >= 0.1", groups="town")
 
 
@@ -109,7 +115,7 @@ def test_a_policy_is_held_to_its_answers():
     assert gate.requirements[0].value == pytest.approx(wrong[accept].mean())
     assert gate.requirements[0].samples == accept.sum()
     assert gate.requirements[1].value == pytest.approx(accept.mean())
-    with pytest.raises(ValueError, match="is about a policy: give one"):
+    with pytest.raises(ValueError, match=facts("policy.risk")):
         check(test, "policy.risk <= 0.25")
 
 
@@ -117,7 +123,7 @@ def test_the_data_that_a_policy_was_fitted_on_are_said():
     val = drawn(3000, seed=1, classes=3)
     policy = Policy.fit(val, target_risk=0.2, confidence=0.9)
     (note,) = check(val, "policy.risk <= 25%", policy=policy).notes
-    assert "fitted on these predictions" in note
+    assert "fitted" in note
     assert check(val, "policy.risk <= 25%", policy=policy).document["notes"] == [note]
     order = np.random.default_rng(0).permutation(3000)  # the same rows, however they are stored
     again = Predictions.from_logits(val.logits[order].astype(np.float32), val.labels[order].astype(np.int16))
@@ -133,19 +139,19 @@ def test_a_baseline_is_compared_on_the_same_samples():
     assert check(better, "ece no worse", "accuracy no worse", baseline=worse).passed is True
     assert check(worse, "ece no worse", baseline=better).passed is False
     assert check(worse, "ece no worse by 90%", baseline=better).passed is True
-    with pytest.raises(ValueError, match="is a comparison: give a baseline"):
+    with pytest.raises(ValueError, match=facts("ece no worse", "baseline")):
         check(better, "ece no worse")
-    with pytest.raises(ValueError, match=r"cannot be compared with the baseline: .*samples are not the same"):
+    with pytest.raises(ValueError, match=facts("baseline", "samples")):
         check(better, "ece no worse", baseline=drawn(100))
 
 
 def test_what_is_not_asked_rightly_is_refused():
-    with pytest.raises(ValueError, match="at least one requirement"):
+    with pytest.raises(ValueError, match=facts("requirement")):
         check(drawn(50))
     confidences = Predictions.from_confidence([0.9, 0.8], [1, 0])
-    with pytest.raises(ValueError, match="needs logits or probabilities"):
+    with pytest.raises(ValueError, match=facts("nll", "logits")):
         check(confidences, "nll <= 1")
-    with pytest.raises(TypeError, match=r"ask for \.passed"):
+    with pytest.raises(TypeError, match=facts(".passed")):
         bool(check(drawn(50), "ece <= 0.5"))
 
 
@@ -190,47 +196,36 @@ def test_a_margin_lies_on_the_worse_side():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "told"),
     [
-        ("", "a requirement must be like"),
-        ("ece", "a requirement must be like"),
-        ("ece == 0.1", "a requirement must be like"),
-        ("eec <= 0.1", "no metric 'eec'; did you mean 'ece'"),
-        ("ece <= nan", "a requirement must be like"),
-        ("ece <= 1e999", "is not a number"),
-        ("ece <= 1.2.3", "is not a number"),
-        ("ece@0.5 <= 0.1", "only risk@COVERAGE and coverage@RISK"),
-        ("risk@1.5 <= 0.1", "lies between 0 and 1"),
-        ("risk@0.8 no worse", "a requirement must be like"),
-        ("mce no worse", "are compared with a baseline"),
-        ("mean_confidence no worse", "neither end of mean_confidence is better"),
-        ("ece no worse by -1", "a margin is at least 0"),
-        ("x" * 5000 + " <= 1", "no metric"),
+        *((text, "ece <= 0.03") for text in ("", "ece", "ece == 0.1", "ece <= nan", "risk@0.8 no worse")),
+        ("eec <= 0.1", "'eec' 'ece'"),
+        ("ece <= 1e999", "1e999"),
+        ("ece <= 1.2.3", "1.2.3"),
+        ("ece@0.5 <= 0.1", "risk@COVERAGE coverage@RISK"),
+        ("risk@1.5 <= 0.1", "0 1"),
+        ("mce no worse", "baseline"),
+        ("mean_confidence no worse", "mean_confidence"),
+        ("ece no worse by -1", "margin 0"),
+        ("x" * 5000 + " <= 1", "metric"),
         # Shares without their sign of percent: both spellings are said.
-        ("ece <= 3", "3% or 0.03"),
-        ("accuracy >= 90", "90% or 0.9"),
-        ("aurc <= 5", "5% or 0.05"),
-        ("risk@0.8 <= 5", "5% or 0.05"),
-        ("risk@80 <= 5%", "80% or 0.8"),
-        ("policy.risk <= 5", "5% or 0.05"),
-        ("accuracy no worse by 2.5", "2.5% or 0.025"),
-        # Met by every model, or by none.
-        ("ece <= 1", "met by every model.* 1% or 0.01"),
-        ("ece <= 300%", "met by every model"),
-        ("accuracy >= 0", "met by every model"),
-        ("policy.coverage > 0", "met by every model.*> is read as >="),
-        ("nll >= 0", "met by every model"),
-        ("brier <= 2", "met by every model"),
-        ("accuracy no worse by 100%", "met by every model"),
-        ("ece <= -0.01", "met by no model"),
-        ("accuracy >= 101%", "met by no model"),
-        ("brier >= 2.5", "met by no model"),
-        # No shares.
-        ("nll <= 5%", "nll is no share"),
-        ("policy.cost <= 5%", "policy.cost is no share"),
+        ("ece <= 3", "3% 0.03"),
+        ("accuracy >= 90", "90% 0.9"),
+        ("aurc <= 5", "5% 0.05"),
+        ("risk@0.8 <= 5", "5% 0.05"),
+        ("risk@80 <= 5%", "80% 0.8"),
+        ("policy.risk <= 5", "5% 0.05"),
+        ("accuracy no worse by 2.5", "2.5% 0.025"),
+        ("ece <= 1", "every model 1% 0.01"),
+        ("policy.coverage > 0", "every model >="),
+        *((text, "every model") for text in ("ece <= 300%", "accuracy >= 0", "nll >= 0", "brier <= 2")),
+        ("accuracy no worse by 100%", "every model"),
+        *((text, "no model") for text in ("ece <= -0.01", "accuracy >= 101%", "brier >= 2.5")),
+        ("nll <= 5%", "nll share"),
+        ("policy.cost <= 5%", "policy.cost share"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(text, words):
-    with pytest.raises(ValueError, match=words) as error:
+def test_what_cannot_be_read_is_one_sentence(text, told):
+    with pytest.raises(ValueError, match=facts(*told.split())) as error:
         parse_requirement(text)
     assert len(str(error.value)) < 700

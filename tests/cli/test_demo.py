@@ -47,7 +47,3 @@ def test_json(run, fake_demo, tmp_path):
     assert json.loads(out) == {
         "page": str(tmp_path / "index.html"), "headline": "It claims.", "outcome": "Kept", "story": {"claims": 0.5}
     }  # fmt: skip
-
-
-def test_a_seed_below_0_is_refused(run):
-    assert run("demo", "--seed", "-1")[0] == 2

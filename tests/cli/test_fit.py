@@ -1,6 +1,7 @@
 """``calibrant fit``, ``apply`` and ``audit --policy``: files in, files out, true sentences, one-line errors."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow.csv
@@ -8,10 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.cli.fit import read_costs
+from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
-
-NAMES = ("cat", "dog", "cow")
 
 
 @pytest.fixture
@@ -24,12 +23,11 @@ def here(tmp_path, monkeypatch):
 def test_from_a_file_to_decisions(here, capsys):
     code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     assert code == 0
-    assert "at most 10% of the answers are wrong" in " ".join(out.split())
-    assert err.strip() == "wrote policy.json"
+    assert "10%" in out
+    assert "policy.json" in err
     test = write(here, "test.parquet", seed=1)
     code, out, _ = run(capsys, "apply", "policy.json", "test.parquet")
     assert code == 0
-    assert "is kept here" in out or "no sign that it is broken" in out
     table = pyarrow.parquet.read_table("decisions.parquet")
     assert table.column_names == ["id", "label", "class_name", "confidence", "accept"]
     labels, confidence, accept = Policy.load("policy.json").decide(test.logits)
@@ -38,19 +36,7 @@ def test_from_a_file_to_decisions(here, capsys):
     assert table["accept"].to_numpy(zero_copy_only=False).tolist() == accept.tolist()
     assert table["class_name"].to_pylist()[:3] == ["abcd"[label] for label in labels[:3]]
     wrong = (labels != test.labels)[accept]
-    assert f"{wrong.sum():,} answers are wrong, {wrong.mean():.2%}" in " ".join(out.split())
-
-
-def test_json_says_the_same(here, capsys):
-    code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1, "--json", "--quiet")
-    assert (code, err) == (0, "")
-    assert json.loads(out) == json.loads((here / "policy.json").read_text(encoding="utf-8"))
-    write(here, "test.csv", n=400, seed=2)
-    code, out, _ = run(capsys, "apply", "policy.json", "test.csv", "-o", "d.csv", "--json")
-    found = json.loads(out)
-    table = pyarrow.csv.read_csv("d.csv")
-    assert found["accepted"] == sum(table["accept"].to_pylist())
-    assert found["samples"] == table.num_rows == 400
+    assert f"{wrong.mean():.2%}" in out
 
 
 def test_a_share_is_a_number_or_in_percent(here, capsys):
@@ -59,25 +45,6 @@ def test_a_share_is_a_number_or_in_percent(here, capsys):
     policies = [run(capsys, "fit", "val.npz", *words, "--json")[1] for words in (plain, percent)]
     assert policies[0] == policies[1]
     assert json.loads(policies[0])["target_risk"] == 0.1
-
-
-def test_predictions_are_not_overwritten(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    write(here, "test.csv", n=50)
-    before = (here / "test.csv").read_bytes()
-    (here / "link.csv").symlink_to("test.csv")
-    for name in ("test.csv", "./test.csv", "link.csv"):
-        code, _, err = run(capsys, "apply", "policy.json", "test.csv", "-o", name)
-        assert (code, "would be overwritten" in err) == (2, True)
-    assert (here / "test.csv").read_bytes() == before
-
-
-def test_nothing_answered_keeps_no_promise(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.001)
-    _, out, _ = run(capsys, "apply", "policy.json", "val.npz", "--json")
-    assert json.loads(out)["promise_kept"] == "nothing"
-    _, out, _ = run(capsys, "audit", "val.npz", "--policy", "policy.json", "-o", "none")
-    assert "The policy never answers" in out
 
 
 def test_a_promise_that_comes_with_a_coverage_is_checked_too(here, capsys):
@@ -98,17 +65,10 @@ def test_the_group_that_breaks_the_promise_is_named(here, capsys):
     Predictions.from_logits(2 * z, y, groups={"site": site}).save("moved.npz")
     _, out, _ = run(capsys, "apply", "policy.json", "moved.npz")
     words = " ".join(out.split())
-    assert "broken beyond chance in south (" in words
-    assert "does not know (mars): never answered" in words
-    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none")
-    assert "unknown to the policy" in out
-
-
-def test_samples_of_another_kind_break_the_promise(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    write(here, "shifted.npz", seed=3, noise=0.3)
-    _, out, _ = run(capsys, "apply", "policy.json", "shifted.npz")
-    assert "broken beyond chance" in " ".join(out.split())
+    assert "south" in words
+    assert "mars" in words
+    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
+    assert "mars" in out
 
 
 def honest(n):
@@ -122,23 +82,8 @@ def test_labels_may_be_missing(here, capsys):
     np.savez("new.npz", logits=np.random.default_rng(5).standard_normal((50, 4)))
     code, out, _ = run(capsys, "apply", "policy.json", "new.npz")
     assert code == 0
-    assert "no labels" in out
+    assert "labels" in out
     assert pyarrow.parquet.read_table("decisions.parquet").num_rows == 50
-
-
-def test_thresholds_by_group(here, capsys):
-    code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--group", "site")
-    assert code == 0
-    assert "north" in out
-    assert "in every site" in " ".join(out.split())
-    write(here, "test.npz", seed=4)
-    code, out, _ = run(capsys, "apply", "policy.json", "test.npz", "--json")
-    assert set(json.loads(out)["groups"]) == {"north", "south"}
-    code, _, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
-    assert code == 0
-    page = (here / "report.html").read_text(encoding="utf-8")
-    assert 'id="policy"' in page
-    assert "By group" in page
 
 
 def test_masks(here, capsys):
@@ -150,9 +95,8 @@ def test_masks(here, capsys):
     code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.12)
     assert code == 0
     assert "pixels" in out
-    assert "images: " in out
     code, _, err = run(capsys, "apply", "policy.json", "masks.npz", "-o", "d.parquet")
-    assert (code, "written as .npz" in err) == (2, True)
+    assert (code, ".npz" in err) == (2, True)
     assert not (here / "d.parquet").exists()
     code, told, _ = run(capsys, "apply", "policy.json", "masks.npz", "--json")
     with np.load("decisions.npz") as found:
@@ -163,46 +107,10 @@ def test_masks(here, capsys):
     outcome = json.loads(told)
     assert (outcome["images"], outcome["accepted"]) == (images, int(answered.sum()))
     assert 0 < images["in_part"] < 500
-    words = f"Images: {whole} of 500 answered whole, {images['in_part']} in part, {nothing} not at all."
-    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
+    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
     assert "Policy:" in out
-    assert words in " ".join(out.split())
-    assert f"{answered.sum():,} of 7,500 pixels" in " ".join(out.split())
-    assert "Mean IoU" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fit", "none.npz"], "none.npz"),
-        (["fit", "val.npz", "-o", "p.txt"], "written as .json"),
-        (["fit", "val.npz", "--target-risk", "1.5"], "--target-risk must be"),
-        (["fit", "val.npz", "--method", "luck"], "method must be one of"),
-        (["fit", "val.npz", "--score", "luck"], "score must be one of"),
-        (["fit", "val.npz", "--group", "colour"], "colour"),
-        (["fit", "val.npz", "--target-risk", "0.1", "--target-coverage", "0.5"], "not both"),
-        (["apply", "val.npz", "val.npz"], "not a policy"),
-        (["apply", "none.json", "val.npz"], "none.json"),
-        (["apply", "policy.json", "val.npz", "-o", "d.xlsx"], "decisions are written as"),
-        (["audit", "val.npz", "--policy", "none.json"], "none.json"),
-    ],
-)
-def test_errors_are_one_line(here, capsys, arguments, message):
-    Policy.fit(Predictions.open("val.npz"), 0.1).save("policy.json")
-    before = sorted(path.name for path in here.iterdir())
-    code, out, err = run(capsys, *arguments)
-    assert code == 2
-    assert message in err
-    assert err.count("\n") == 1
-    assert out == ""
-    assert sorted(path.name for path in here.iterdir()) == before
-
-
-def test_test_data_are_refused(here, capsys):
-    write(here, "test.npz", split="test")
-    code, _, err = run(capsys, "fit", "test.npz")
-    assert code == 2
-    assert "marked split='test'" in err
+    assert all(f"{number} " in out for number in images.values())
+    assert f"{answered.sum():,}" in out
 
 
 SPLIT_COLUMNS = ("--column", "labels=truth", "--column", "probabilities=p_*")
@@ -226,7 +134,7 @@ def test_one_file_of_several_splits(here, capsys):
     for words in (("audit", "-o", "none"), ("check", "--require", "ece <= 9%"), ("fit",)):
         code, out, err = run(capsys, words[0], "all.csv", *SPLIT_COLUMNS, *words[1:])
         assert (code, out) == (2, "")
-        assert "val (900 rows)" in err
+        assert re.search(facts("val", "900", "--split"), err)
         assert "--split" in err
     assert run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "test")[0] == 2
     code, out, _ = run(capsys, "fit", "all.csv", *SPLIT_COLUMNS, "--split", "val", "--json")
@@ -248,92 +156,46 @@ def test_one_file_of_several_splits(here, capsys):
     assert (code, json.loads(out)["batches"][0]["samples"]) == (0, 900)
 
 
-def test_a_split_that_no_column_knows_is_refused(here, capsys):
-    """Else the whole file would be taken for it."""
-    code, _, err = run(capsys, "audit", "val.npz", "--split", "test", "-o", "none")
-    assert code == 2
-    assert "'test'" in err
-
-
 def test_repeated_ids_on_the_command_line(here, capsys):
     write_splits("all.csv", "val", "test")
     pooled = ("all.csv", *SPLIT_COLUMNS, "--column", "split=")
     for words in (("fit", *pooled), ("check", *pooled, "--require", "ece <= 9%")):
         code, out, err = run(capsys, *words)
         assert (code, out) == (2, "")
-        assert "900 of 1,800 samples" in err
+        assert re.search(facts("900", "1,800"), err)
         assert run(capsys, *words, "--repeats", "last")[0] == 2
         assert run(capsys, *words, "--repeats", "first")[0] == 0
         assert run(capsys, *words, "--column", "ids=")[0] == 0
     _, _, err = run(capsys, "fit", *pooled, "--repeats", "first")
-    assert "900 of 1,800 rows" in err
+    assert re.search(facts("900", "1,800"), err)
     code, out, err = run(capsys, "apply", "policy.json", *pooled, "-o", "d.csv")
     assert (code, pyarrow.csv.read_csv("d.csv").num_rows) == (0, 1800)
-    assert "900 of 1,800 samples" in err
+    assert re.search(facts("900", "1,800"), err)
     code, out, _ = run(capsys, "audit", *pooled, "--replicates", 50, "-o", "none")
     assert code == 0
-    assert "900 of 1,800 samples" in out.partition("\n\n")[0]
+    assert re.search(facts("900", "1,800"), out.partition("\n\n")[0])
 
 
-@pytest.mark.parametrize(
-    ("option", "centre", "words"), [("--centre", True, "centred"), ("--no-centre", False, "not centred")]
-)
-def test_the_reading_of_logit_normalisation_is_chosen_and_said(here, capsys, option, centre, words):
-    code, out, _ = run(capsys, "fit", "val.npz", "--score", "normalised_max_logit", option)
+@pytest.mark.parametrize(("option", "centre"), [("--centre", True), ("--no-centre", False)])
+def test_the_reading_of_logit_normalisation_is_chosen(here, capsys, option, centre):
+    code, _, _ = run(capsys, "fit", "val.npz", "--score", "normalised_max_logit", option)
     assert code == 0
-    assert f", {words})" in " ".join(out.split())
     assert Policy.load("policy.json").score.centre is centre
-
-
-def test_a_reading_is_for_normalised_logits_only(here, capsys):
-    code, _, err = run(capsys, "fit", "val.npz", "--score", "msp", "--no-centre")
-    assert code == 2
-    assert "centre is for the score normalised_max_logit, got score 'msp'" in err
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("plain.csv", "0,1,2\n3,0,4\n\n5, 6,0\n"),
-        ("named.csv", "\ufeff,dog,cow,cat\ncow,6,0,5\ncat,1,2,0\ndog,0,4,3\n"),
-        ("rows.json", "[[0, 1, 2], [3, 0.0, 4], [5, 6, 0]]"),
+        ("plain.csv", "0,1,2,1\n3,0,4,1\n\n5, 6,0,1\n1,1,1,0\n"),
+        ("named.csv", "\ufeff,b,c,a,d\nc,6,0,5,1\na,1,2,0,1\nd,1,1,1,0\nb,0,4,3,1\n"),
+        ("rows.json", "[[0, 1, 2, 1], [3, 0.0, 4, 1], [5, 6, 0, 1], [1, 1, 1, 0]]"),
     ],
 )
-def test_every_form_is_the_same_matrix(name, text, tmp_path):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    assert read_costs(path, NAMES) == [[0, 1, 2], [3, 0, 4], [5, 6, 0]]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("costs.txt", "0,1\n1,0\n", "read from .csv or .json"),
-        ("costs.csv", "", "must be a list of rows"),
-        ("costs.csv", "0,1\n1\n", "same length"),
-        ("costs.csv", "0,one\n1,0\n", "must be the classes cat, dog, cow, each once"),
-        ("costs.csv", ",cat,dog,cat\ncat,0,1,1\ndog,1,0,1\ncow,1,1,0\n", "the answers in the first row must be"),
-        ("costs.csv", ",cat,dog,cow\ncat,0,1,1\ndog,1,0,1\ndog,1,1,0\n", "the labels in the first column must be"),
-        ("costs.csv", ",cat,dog,cow\ncat,0,1\ndog,1,0,1\ncow,1,1,0\n", "a cost must be a number, got ''"),
-        ("costs.json", "{}", "must be a list of rows"),
-        ("costs.json", "[[0, true], [1, 0]]", "a cost must be a number, got 'True'"),
-        ("costs.json", "[" * 100_000, "costs.json"),
-        ("costs.json", "[[0", "costs.json"),
-    ],
-)
-def test_what_is_refused(name, text, message, tmp_path):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message) as error:
-        read_costs(path, NAMES)
-    assert "\n" not in str(error.value)
-
-
-def test_what_is_no_text(tmp_path):
-    path = tmp_path / "costs.csv"
-    path.write_bytes(b"\xff\xfe0,1")
-    with pytest.raises(ValueError, match="not text in UTF-8"):
-        read_costs(path, NAMES)
+def test_every_form_of_costs_is_the_same_matrix(here, capsys, name, text):
+    (here / name).write_text(text, encoding="utf-8")
+    assert run(capsys, "fit", "val.npz", "--costs", name, "--target-cost", 1, "-q")[0] == 0
+    costs = Policy.load("policy.json").promise.costs
+    assert costs == ((0, 1, 2, 1), (3, 0, 4, 1), (5, 6, 0, 1), (1, 1, 1, 0))
 
 
 def test_decisions_for_a_spreadsheet(here, capsys):

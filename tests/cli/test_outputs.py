@@ -40,7 +40,7 @@ def unread(monkeypatch):
 @pytest.mark.parametrize("address", ["s3://bucket/x", "gs://bucket/a/x", "https://host/x", "file:///tmp/x", "abfs://x"])
 def test_other_storage_is_refused_before_the_work(here, refuse, unread, command, address):
     words, suffix = command
-    assert "results are written to this machine alone" in refuse(*words, address + suffix)
+    assert address in refuse(*words, address + suffix)
     assert not (here / f"{address.split(':')[0]}:").exists()
 
 
@@ -54,14 +54,14 @@ def test_nothing_but_files_is_replaced(here, refuse, unread, command, kind):
         os.mkfifo(target)
     else:
         target.symlink_to("/dev/null")
-    assert "expected a file to write to, got a" in refuse(*words, target)
+    assert kind in refuse(*words, target)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 @pytest.mark.parametrize("suffix", ["", ".txt", ".exe"])
 def test_other_suffixes_are_refused_before_the_work(here, refuse, unread, command, suffix):
-    words, _ = command
-    assert "written as" in refuse(*words, here / f"x{suffix}")
+    words, allowed = command
+    assert allowed in refuse(*words, here / f"x{suffix}")
 
 
 def killed(write, moment, monkeypatch):

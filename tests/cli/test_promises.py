@@ -1,11 +1,15 @@
 """Promises on the command line, from the fit to the verdict: what is printed is what NumPy counts."""
 
+import csv
 import json
+import re
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Policy
+from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
 
 
@@ -26,8 +30,6 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder[0])
     code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--by-class", "-o", "class.json")
     assert code == 0
-    assert "of every predicted class" in loud(out)
-    assert "By predicted class" in out
     code, out, _ = run(capsys, "apply", "class.json", "new.npz", "-o", "d.csv", "--json")
     found = json.loads(out)
     answers, _, accept = Policy.load("class.json").decide(folder[1].logits)
@@ -38,13 +40,12 @@ def test_every_class_at_once(folder, monkeypatch, capsys):
     assert found["promise_kept"] in ("yes", "no sign")
     code, out, _ = run(capsys, "apply", "class.json", "broken.npz", "-o", "d.csv", "--fail-on", "broken")
     assert code == 1
-    assert "wrong answers of every class is broken beyond chance in a (" in loud(out)
     code, out, _ = run(capsys, "monitor", "class.json", "broken.npz")
     assert code == 1
-    assert "% of the answers of broken.npz in a are wrong" in loud(out)
+    assert re.search(facts("broken.npz", " a "), out)
     code, out, _ = run(capsys, "check", "broken.npz", "--policy", "class.json", "--require", "policy.risk <= 0.15")
     assert code == 1
-    assert "fails: policy.risk <= 0.15 in class=d" in loud(out)
+    assert re.search(facts("policy.risk <= 0.15", "class=d"), out)
 
 
 def test_recall_of_a_class(folder, monkeypatch, capsys):
@@ -54,11 +55,13 @@ def test_recall_of_a_class(folder, monkeypatch, capsys):
     answers, _, accept = Policy.load("recall.json").decide(folder[1].logits)
     own = folder[1].labels == 1
     assert (answers[accept] == 1).all()
-    assert f"{(own & accept).sum()} of {own.sum()} samples of b are answered as b" in loud(out)
+    assert f"{(own & accept).sum()} of {own.sum()}" in loud(out)
     assert run(capsys, "check", "new.npz", "--policy", "recall.json", "--require", "policy.recall >= 0.8")[0] == 0
-    _, out, _ = run(capsys, "audit", "broken.npz", "--policy", "recall.json")
-    assert "is broken beyond chance" in loud(out)
-    assert "The promised recall needs the labels" in loud(run(capsys, "monitor", "recall.json", "new.npz")[1])
+    _, out, _ = run(
+        capsys, "audit", "broken.npz", "--policy", "recall.json", "-o", "none", "--json", "--replicates", 20
+    )
+    assert json.loads(out)["policy"]["kept"] == "no"
+    assert json.loads(run(capsys, "monitor", "recall.json", "new.npz", "--json")[1])["untested"]
 
 
 def test_costs(folder, monkeypatch, capsys):
@@ -75,35 +78,16 @@ def test_costs(folder, monkeypatch, capsys):
     assert f"{mean:.4f}" in out
     code, out, _ = run(capsys, "apply", "cost.json", "broken.npz", "-o", "d.csv", "--fail-on", "broken")
     assert code == 1
-    assert "costs at most 0.3 on average is broken beyond chance" in loud(out)
 
 
 def test_an_expected_risk(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder[0])
     _, out, _ = run(capsys, "fit", "val.npz", "--promise", "expected-risk:0.1", "-o", "expected.json")
-    assert "On average over validation sets, at most 10% of all samples are answered wrongly" in loud(out)
-    _, out, _ = run(capsys, "apply", "expected.json", "new.npz", "-o", "d.csv", "--json")
-    assert json.loads(out)["promise_kept"] == "no sign"
-    assert run(capsys, "apply", "expected.json", "broken.npz", "-o", "d.csv", "--fail-on", "broken")[0] == 1
-    assert "An expected risk is an average over fits" in loud(run(capsys, "monitor", "expected.json", "new.npz")[1])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--promise", "recall=z:0.9"], "no class 'z'"),
-        (["--promise", "precision=a:0.9", "--target-risk", 0.1], "--target-risk does not go with"),
-        (["--by-class", "--target-coverage", 0.5], "--target-coverage does not go with"),
-        (["--costs", "costs.csv"], "costs need"),
-        (["--by-class", "--promise", "recall=a:0.9"], "different promises"),
-    ],
-)
-def test_one_sentence_and_exit_2(folder, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(folder[0])
-    code, _, err = run(capsys, "fit", "val.npz", *arguments, "-o", "no.json")
-    assert code == 2
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
+    assert "10%" in out
+    for name, code in (("new.npz", 0), ("broken.npz", 1)):
+        assert run(capsys, "apply", "expected.json", name, "-o", "d.csv", "--fail-on", "broken")[0] == code
+    _, out, _ = run(capsys, "monitor", "expected.json", "new.npz", "--json")
+    assert json.loads(out)["untested"]
 
 
 def test_every_fit_prints_its_price(folder, monkeypatch, capsys):
@@ -144,25 +128,20 @@ def test_an_audit_shows_the_price_and_what_could_be_promised(folder, monkeypatch
     assert f"precision=b:{1 - menu[0].risk:g}" in document["next"]["command"]
 
 
-@pytest.mark.parametrize("digits", [400, 5000])
-@pytest.mark.parametrize("sign", ["", "-"])
-def test_costs_of_hundreds_of_digits_are_refused(folder, monkeypatch, capsys, digits, sign):
+def test_prediction_sets_are_written_with_their_members_by_name(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder[0])
-    number = sign + "9" * digits
-    (folder[0] / "huge.json").write_text(f"[[0,{number},1,1],[1,0,1,1],[1,1,0,1],[1,1,1,0]]")
-    (folder[0] / "huge.csv").write_text(f"0,{number},1,1\n1,0,1,1\n1,1,0,1\n1,1,1,0\n")
-    for name in ("huge.json", "huge.csv"):
-        code, _, err = run(capsys, "fit", "val.npz", "--costs", name, "--target-cost", 0.3, "-o", "no.json")
-        assert code == 2, err
-        assert "cost" in err
-    costs = [[0, int("9" * 400), 1, 1], *(4 * [0] for _ in range(3))]
-    with pytest.raises(ValueError, match="costs must be"):
-        Policy.fit(folder[1], costs=costs, target_cost=0.3)
-
-
-def test_a_setting_of_hundreds_of_digits_is_refused(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder[0])
-    sets = ["--sets", 0.9, "--set-method", "raps", "--set-free-ranks", "9" * 400]
-    code, _, err = run(capsys, "fit", "val.npz", *sets, "-o", "no.json")
-    assert code == 2
-    assert "set-free-ranks" in err or "set_free_ranks" in err
+    assert run(capsys, "fit", "val.npz", "--target-risk", 0.1, "--sets", 0.95, "-o", "sets.json", "-q")[0] == 0
+    for suffix in (".csv", ".parquet", ".npz"):
+        assert run(capsys, "apply", "sets.json", "new.npz", "-o", f"d{suffix}", "-q") == (0, "", "")
+    members = Policy.load("sets.json").predict_sets(folder[1])
+    expected = [[name for name, inside in zip("abcd", row, strict=True) if inside] for row in members.tolist()]
+    with open("d.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [json.loads(row["set"]) for row in rows] == expected
+    assert [int(row["set_size"]) for row in rows] == members.sum(1).tolist()
+    assert pq.read_table("d.parquet")["set"].to_pylist() == expected
+    with np.load("d.npz") as arrays:
+        np.testing.assert_array_equal(arrays["set"], members)
+    for name, hold, broken in (("new.npz", "no sign", 0), ("broken.npz", "no", 1)):
+        code, out, _ = run(capsys, "apply", "sets.json", name, "-o", "d.csv", "--json", "--fail-on", "broken")
+        assert (code, json.loads(out)["sets"]["hold"]) == (broken, hold)

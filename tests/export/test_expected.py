@@ -10,6 +10,7 @@ from torch import nn
 from calibrant import Predictions
 from calibrant.export import export_onnx
 from calibrant.selective import Decisions, apply_policy
+from tests.helpers.errors import facts
 from tests.helpers.exports import WEIGHT, C, build, linear, make_policy
 
 onnx = pytest.importorskip("onnx")
@@ -54,19 +55,17 @@ def test_every_form_confirms_the_right_graph_and_refuses_a_permuted_one(names, t
     policy = make_policy(class_names=names)
     for title, expected in forms(policy, tmp_path).items():
         if names == tuple("34567") and title in ("labels", "labels.npy", "labels.npz"):
-            with pytest.raises(ValueError, match="must be one of these"):  # positions beside names that are numbers
+            with pytest.raises(ValueError, match=facts("label")):  # positions beside names that are numbers
                 export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=expected)
             continue
         done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=expected)
-        check = done.checks[-1]
+        check, named = done.checks[-1], str(expected) if isinstance(expected, str | Path) else ""
         assert (check.against, check.rows, check.differing) == ("expected", 300, 0), title
         assert bool(done.not_checked) == (title.startswith(("labels", "names"))), title
-        with pytest.raises(ValueError, match=r"contradicts .* in \d+ of 300 rows.*more would agree") as refusal:
+        with pytest.raises(ValueError, match=facts("of 300 rows", named)):
             export_onnx(
                 policy, tmp_path / "n.onnx", onnx_model=permuted([1, 2, 3, 4, 0]), inputs=ROWS, expected=expected
             )
-        if isinstance(expected, str | Path):
-            assert str(expected) in str(refusal.value)
         assert not (tmp_path / "n.onnx").exists()
 
 
@@ -77,14 +76,14 @@ def test_a_row_in_a_hundred_may_differ_and_is_counted(tmp_path):
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=labels)
     assert done.checks[-1].differing == 3
     labels[3] = (labels[3] + 1) % C
-    with pytest.raises(ValueError, match="in 4 of 300 rows"):
+    with pytest.raises(ValueError, match=facts("4 of 300 rows")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=linear(), inputs=ROWS, expected=labels)
 
 
 def test_the_same_classes_with_other_probabilities_are_a_contradiction(tmp_path):
     policy = make_policy()
     expected = Predictions.from_logits(LOGITS * 1.2, np.zeros(300, int))
-    with pytest.raises(ValueError, match="0 have another class"):
+    with pytest.raises(ValueError, match=facts("300 rows", " 0 ")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=expected)
     rounded = Predictions.from_logits(LOGITS.round(2), np.zeros(300, int))
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=rounded)
@@ -98,7 +97,7 @@ def test_groups_come_with_the_predictions(tmp_path):
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=expected)
     assert done.checks[-1].differing == 0
     wrong = {"x": ROWS, "group": (site == "north").astype(np.int64)}
-    with pytest.raises(ValueError, match=r"contradicts|of 300 rows"):
+    with pytest.raises(ValueError, match=facts("of 300 rows")):
         export_onnx(
             policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=wrong, expected=policy.decide(LOGITS, site)
         )
@@ -114,16 +113,15 @@ class Net(nn.Module):
         return self.last(x)
 
 
+@pytest.mark.slow
 def test_pytorch_models_with_permuted_outputs(tmp_path):
     policy = make_policy(class_names=NAMES)
     expected = Predictions.from_logits(LOGITS, np.zeros(300, int), class_names=NAMES)
-    done = export_onnx(policy, tmp_path / "m.onnx", model=Net(range(C)), inputs=ROWS, expected=expected)
-    assert done.checks[-1].differing == 0
-    with pytest.raises(ValueError, match=r"of 300 rows.*more would agree"):
+    with pytest.raises(ValueError, match=facts("of 300 rows")):
         export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS, expected=expected)
     done = export_onnx(policy, tmp_path / "n.onnx", model=Net([4, 3, 2, 1, 0]), inputs=ROWS)
     assert [check.against for check in done.checks] == ["policy"]
-    assert any("order of the classes" in text and "a, b, c, d, e" in text for text in done.not_checked)
+    assert any("a, b, c, d, e" in text for text in done.not_checked)
 
 
 class WithLabel(Net):
@@ -137,18 +135,18 @@ class WithLabel(Net):
         return self.wrap(super().forward(x), self.right(x).argmax(1))
 
 
-@pytest.mark.parametrize(
-    ("wrap", "output"),
-    [(lambda z, label: {"label": label, "scores": z}, "scores"), (lambda z, label: (z, label, label.shape), "0")],
-)
-def test_a_pytorch_model_is_held_against_its_own_label(wrap, output, tmp_path):
+def test_a_pytorch_model_is_held_against_its_own_label(tmp_path):
     policy = make_policy(class_names=NAMES)
-    right, wrong = (WithLabel(order, wrap) for order in (range(C), [4, 3, 2, 1, 0]))
-    done = export_onnx(policy, tmp_path / "m.onnx", model=right, inputs=ROWS, output=output)
-    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [("label output", 300, 0)]
+    right = WithLabel(range(C), lambda z, label: {"label": label, "scores": z})
+    expected = policy.decide(LOGITS)
+    done = export_onnx(policy, tmp_path / "m.onnx", model=right, inputs=ROWS, output="scores", expected=expected)
+    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [
+        ("expected", 300, 0), ("label output", 300, 0)
+    ]  # fmt: skip
     assert [tensor.name for tensor in done.outputs] == ["label", "confidence", "accept", "probabilities"]
-    with pytest.raises(ValueError, match=r"contradicts itself: in \d+ of 300 rows"):
-        export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output=output)
+    wrong = WithLabel([4, 3, 2, 1, 0], lambda z, label: (z, label, label.shape))
+    with pytest.raises(ValueError, match=facts("of 300 rows")):
+        export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output="0")
 
 
 def test_masks_are_compared_pixel_by_pixel(tmp_path):
@@ -173,21 +171,21 @@ def test_masks_are_compared_pixel_by_pixel(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("expected", "inputs", "text"),
+    ("expected", "inputs", "told"),
     [
         (np.zeros(300, int), None, "inputs"),
-        (np.zeros(299, int), ROWS, "299 rows, the inputs 300"),
-        (np.full(300, 5), ROWS, "positions from 0 to 4"),
-        (np.zeros(300), ROWS, "labels must be"),
-        (np.array(["a"] * 300), ROWS, "labels must be"),
-        (Decisions(np.zeros(300, int), np.zeros(299), None), ROWS, "confidence must be"),
-        (Predictions.from_probabilities(np.full((300, 5), 0.2), np.zeros(300, int)), ROWS, "the policy takes logits"),
+        (np.zeros(299, int), ROWS, "299 300"),
+        (np.full(300, 5), ROWS, "0 4"),
+        (np.zeros(300), ROWS, "labels"),
+        (np.array(["a"] * 300), ROWS, "labels"),
+        (Decisions(np.zeros(300, int), np.zeros(299), None), ROWS, "confidence"),
+        (Predictions.from_probabilities(np.full((300, 5), 0.2), np.zeros(300, int)), ROWS, "logits"),
         ("none.npz", ROWS, "none.npz"),
     ],
 )
-def test_what_cannot_be_expected_is_refused(expected, inputs, text, tmp_path):
-    with pytest.raises(ValueError, match=text):
+def test_what_cannot_be_expected_is_refused(expected, inputs, told, tmp_path):
+    with pytest.raises(ValueError, match=facts(*told.split())):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=linear(), inputs=inputs, expected=expected)
-    with pytest.raises(ValueError, match="expected goes with a model"):
+    with pytest.raises(ValueError, match=facts("expected")):
         export_onnx(make_policy(), tmp_path / "m.onnx", expected=expected)
     assert not list(tmp_path.iterdir())

@@ -12,6 +12,7 @@ from calibrant.export import Exported, export_onnx
 from calibrant.export.graph import OnnxOps
 from calibrant.posthoc import TorchOps
 from calibrant.selective.scores import Score
+from tests.helpers.errors import facts
 from tests.helpers.exports import (
     SCORES,
     WEIGHT,
@@ -207,14 +208,14 @@ def test_an_input_with_a_name_the_graph_needs_is_refused(tmp_path):
         [("z", T.FLOAT, ["N", C])],
         inputs=[("label", T.FLOAT, ["N", 4])],
     )
-    with pytest.raises(ValueError, match="the model has an input 'label', a name that the graph needs"):
+    with pytest.raises(ValueError, match=facts("'label'")):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)
 
 
 def test_a_policy_is_put_behind_a_model_once(tmp_path):
     onnx.save_model(linear(), tmp_path / "a.onnx")
     export_onnx(make_policy(), tmp_path / "b.onnx", onnx_model=tmp_path / "a.onnx")
-    with pytest.raises(ValueError, match="has a policy already"):
+    with pytest.raises(ValueError, match=facts("policy")):
         export_onnx(make_policy(), tmp_path / "c.onnx", onnx_model=tmp_path / "b.onnx")
-    with pytest.raises(ValueError, match="would be overwritten"):
+    with pytest.raises(ValueError, match=facts("a.onnx")):
         export_onnx(make_policy(), tmp_path / "a.onnx", onnx_model=tmp_path / "a.onnx")

@@ -11,6 +11,7 @@ import torch
 from calibrant.export import export_onnx
 from calibrant.export.inputs import read_inputs
 from calibrant.selective.scores import Score
+from tests.helpers.errors import facts
 from tests.helpers.exports import RNG, WEIGHT, C, X, agree, alone, build, linear, make_policy, run
 
 onnx = pytest.importorskip("onnx")
@@ -60,36 +61,35 @@ def test_what_numpy_writes_is_read(tmp_path):
 
 
 BAD = {
-    "empty": (b"", "not a .npy or .npz file"),
-    "text": (b"1,2,3\n", "not a .npy or .npz file"),
-    "objects": (npy(np.array([print, {}], dtype=object), allow_pickle=True), r"must be numbers, got \|O$"),
-    "words": (npy(np.array(["a"])), "must be numbers, got <U1"),
-    "records": (npy(np.zeros(2, dtype=[("a", "f4")])), "must be numbers"),
-    "dates": (npy(np.zeros(2, dtype="M8[s]")), "must be numbers"),
-    "cut": (npy(TABLE)[:-1], r"must have 96 bytes of float64 \[4, 3\], got 95"),
-    "more": (npy(TABLE) + b"x", "got 97"),
-    "claim": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"), "8,000,000,000,000 bytes"),
-    "negative": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}", bytes(8)), "no shape"),
-    "code": (header("{'descr': __import__('os').system('x'), 'fortran_order': False, 'shape': ()}"), "got __import__"),
+    "empty": (b"", ".npy .npz"),
+    "text": (b"1,2,3\n", ".npy .npz"),
+    "objects": (npy(np.array([print, {}], dtype=object), allow_pickle=True), "|O"),
+    "words": (npy(np.array(["a"])), "<U1"),
+    "records": (npy(np.zeros(2, dtype=[("a", "f4")])), "numbers"),
+    "dates": (npy(np.zeros(2, dtype="M8[s]")), "numbers"),
+    "cut": (npy(TABLE)[:-1], "96 float64 95"),
+    "more": (npy(TABLE) + b"x", "97"),
+    "claim": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"), "8,000,000,000,000"),
+    "negative": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}", bytes(8)), "shape"),
+    "code": (header("{'descr': __import__('os').system('x'), 'fortran_order': False, 'shape': ()}"), "__import__"),
     "deep": (header("{'descr': " + "[" * 90), "header"),
     "version": (header("{'descr': '<f8', 'fortran_order': False, 'shape': ()}", bytes(8), 9), "version"),
-    "pickle": (b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", "not a .npy or .npz file"),
-    "empty archive": (archive({}), "there is no array in it"),
-    "other member": (archive({"a.txt": b"hello"}), "a.txt is not a NumPy array"),
-    "object member": (archive({"a.npy": npy(np.array([{}]), allow_pickle=True)}), "a must be numbers"),
-    "same names": (archive({"a.npy": npy(TABLE), "a": npy(TABLE)}), "names that differ"),
-    "bomb": (archive({"a.npy": bytes(2**22)}, compression=zipfile.ZIP_DEFLATED), "a is not a NumPy array"),
+    "pickle": (b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", ".npy .npz"),
+    "empty archive": (archive({}), "array"),
+    "other member": (archive({"a.txt": b"hello"}), "a.txt"),
+    "object member": (archive({"a.npy": npy(np.array([{}]), allow_pickle=True)}), "numbers"),
+    "same names": (archive({"a.npy": npy(TABLE), "a": npy(TABLE)}), "names"),
+    "bomb": (archive({"a.npy": bytes(2**22)}, compression=zipfile.ZIP_DEFLATED), "a NumPy"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_refused(tmp_path, name):
-    data, words = BAD[name]
+    data, told = BAD[name]
     path = tmp_path / "x.npy"
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=words) as error:
+    with pytest.raises(ValueError, match=facts(str(path), *told.split())) as error:
         read_inputs(path)
-    assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
 
@@ -99,27 +99,27 @@ def test_a_wrong_checksum_is_noticed(tmp_path, compression):
     at = data.index(b"NUMPY") + 150 if compression == zipfile.ZIP_STORED else 60
     data[at] ^= 4
     (tmp_path / "x.npz").write_bytes(data)
-    with pytest.raises(ValueError, match=r"CRC|decompressing|header|must have"):
+    with pytest.raises(ValueError, match=facts("x.npz")):
         read_inputs(tmp_path / "x.npz")
 
 
 def test_sizes_are_checked_before_memory_is_taken(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", a=np.zeros(10**5), b=np.zeros(10**5))
     monkeypatch.setattr("calibrant.export.inputs.LARGEST_FILE", 10**6)
-    with pytest.raises(ValueError, match="the arrays must have at most 1,000,000 bytes, got 1,600,"):
+    with pytest.raises(ValueError, match=facts("1,000,000", "1,600,")):
         read_inputs(tmp_path / "x.npz")
     np.save(tmp_path / "x.npy", np.zeros(10**6))
-    with pytest.raises(ValueError, match="expected at most 1,000,000 bytes, got 8,000,"):
+    with pytest.raises(ValueError, match=facts("1,000,000", "8,000,")):
         read_inputs(tmp_path / "x.npy")
     os.mkfifo(tmp_path / "pipe.npy")
-    with pytest.raises(ValueError, match="expected a file, got a named pipe"):
+    with pytest.raises(ValueError, match=facts("pipe.npy", "pipe")):
         read_inputs(tmp_path / "pipe.npy")
 
 
 def test_a_model_without_a_finite_output_is_refused(tmp_path):
     broken = torch.nn.Linear(4, C)
     torch.nn.init.constant_(broken.weight, float("nan"))
-    with pytest.raises(ValueError, match="no finite number"):
+    with pytest.raises(ValueError, match=facts("finite")):
         export_onnx(make_policy(), tmp_path / "m.onnx", model=broken, input_shape=[4])
     assert not (tmp_path / "m.onnx").exists()
 
@@ -129,7 +129,7 @@ def test_a_segmentation_model_of_unknown_shape(tmp_path):
     kernel = RNG.standard_normal((C, 2, 1, 1)).astype(np.float32)
     model = build(nodes, [("z", T.FLOAT, None)], inputs=[("x", T.FLOAT, None)], weights={"k": kernel})
     policy = make_policy(kind="segmentation")
-    with pytest.raises(ValueError, match=r"shape of x \(FLOAT\) is not known: give input_shape"):
+    with pytest.raises(ValueError, match=facts("x (FLOAT)", "input_shape")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, input_shape=(2, 3, 4))
     assert done.rows == 34 * 12
@@ -142,7 +142,7 @@ def test_outputs_that_are_not_finite_are_remarked_upon_and_never_accepted(tmp_pa
     model = build(nodes, [("z", T.FLOAT, ["N", C])])
     for name in ("max_logit", "negative_entropy"):
         done = export_onnx(make_policy(Score(name), -1e9), tmp_path / "m.onnx", onnx_model=model)
-        assert "not finite" in done.remarks[0]
+        assert "finite" in done.remarks[0]
         x = np.abs(X)
         x[::3, 1], x[1::3, 0] = -1, 0
         found = run(tmp_path / "m.onnx", x=x)
@@ -163,9 +163,9 @@ def test_several_inputs_of_several_types(tmp_path):
     feeds = {"x": X, "word": np.arange(30) % 6}
     assert export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, inputs=feeds).rows == 31
     agree(run(tmp_path / "m.onnx", **feeds), policy, alone(model, feeds))
-    with pytest.raises(ValueError, match=r"inputs must be x \(FLOAT \[N, 4\]\), word \(INT64 \[N\]\), got x"):
+    with pytest.raises(ValueError, match=facts("x (FLOAT [N, 4])", "word (INT64 [N])")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=model, inputs={"x": X})
-    with pytest.raises(ValueError, match=r"inputs must fit x \(FLOAT \[N, 4\]\), got \[30, 3\]"):
+    with pytest.raises(ValueError, match=facts("x (FLOAT [N, 4])", "[30, 3]")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=model, inputs=feeds | {"x": X[:, :3]})
 
 
@@ -174,5 +174,5 @@ def test_logits_of_torch_and_numpy_are_inputs_too(tmp_path):
     assert done.rows == 31
     assert [str(one) for one in done.inputs] == ["x (FLOAT [N, 4])"]
     for wrong in (X[:0], X.astype(np.int64), X[0]):
-        with pytest.raises(ValueError, match="inputs must"):
+        with pytest.raises(ValueError, match=facts("inputs")):
             export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=linear(), inputs=wrong)

@@ -11,6 +11,7 @@ from calibrant.export import export_onnx
 from calibrant.export.logits_tensor import one_column_hint
 from calibrant.posthoc import TemperatureScaling
 from calibrant.selective.scores import Score
+from tests.helpers.errors import facts
 from tests.helpers.exports import RNG, C, X, agree, alone, build, linear, make_policy, run, sklearn_model
 
 onnx = pytest.importorskip("onnx")
@@ -30,19 +31,19 @@ def behind(*nodes, domain=None):
 
 
 GRAPHS = {
-    "softmax": ([helper.make_node("Softmax", ["z"], ["out"], axis=1)], "name the tensor before it, 'z', or fit"),
-    "sigmoid": ([helper.make_node("Sigmoid", ["z"], ["out"])], "name the tensor before it, 'z', or fit"),
-    "identity": ([helper.make_node("Identity", ["p"], ["out"])], "name the tensor before it, 'z', or fit"),
+    "softmax": ([helper.make_node("Softmax", ["z"], ["out"], axis=1)], "'z'"),
+    "sigmoid": ([helper.make_node("Sigmoid", ["z"], ["out"])], "'z'"),
+    "identity": ([helper.make_node("Identity", ["p"], ["out"])], "'z'"),
     "cast": (
         [helper.make_node("Cast", ["p"], ["q"], to=T.DOUBLE), helper.make_node("Cast", ["q"], ["out"], to=T.FLOAT)],
-        "name the tensor before it, 'z', or fit",
+        "'z'",
     ),
     "normaliser": (
         [helper.make_node("Normalizer", ["p"], ["out"], domain="ai.onnx.ml", norm="L1")],
-        "comes from Normalizer, which gives probabilities, .* name the tensor before it, 'z', or fit",
+        "Normalizer 'z'",
     ),
     # What stands before the second softmax are probabilities as well.
-    "twice": ([helper.make_node("Softmax", ["p"], ["out"], axis=1)], "fitted on logits: fit the policy on"),
+    "twice": ([helper.make_node("Softmax", ["p"], ["out"], axis=1)], "logits"),
     "classifier": (
         [
             helper.make_node(
@@ -51,7 +52,7 @@ GRAPHS = {
             ),
             helper.make_node("Normalizer", ["scores"], ["out"], domain="ai.onnx.ml", norm="L1"),
         ],
-        "comes from Normalizer, .* fitted on logits: fit the policy on probabilities$",
+        "Normalizer logits",
     ),
     # Nothing in these says what they give: their values do.
     "by hand": (
@@ -60,14 +61,14 @@ GRAPHS = {
             helper.make_node("ReduceL1", ["e"], ["t"], axes=[1], keepdims=1),
             helper.make_node("Div", ["e", "t"], ["out"]),
         ],
-        "out holds probabilities: its values lie in 0..1 and sum to 1 in all 34 rows of the check",
+        "out probabilities 34",
     ),
     "mixture": (
         [
             helper.make_node("Softmax", ["x2"], ["q"], axis=1),
             helper.make_node("Mean", ["p", "q"], ["out"]),
         ],
-        "out holds probabilities",
+        "out probabilities",
     ),
 }  # fmt: skip
 
@@ -81,7 +82,7 @@ def model_of(name):
 @pytest.mark.parametrize("named", [None, "out"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_policy_on_logits_is_not_put_behind_probabilities(tmp_path, name, named):
-    with pytest.raises(ValueError, match=GRAPHS[name][1]):
+    with pytest.raises(ValueError, match=facts(*GRAPHS[name][1].split())):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name), output=named)
     assert list(tmp_path.iterdir()) == []
 
@@ -95,7 +96,7 @@ def test_a_policy_on_probabilities_is(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["softmax", "identity", "normaliser"])
 def test_the_tensor_that_the_message_names_is_accepted(tmp_path, name):
-    with pytest.raises(ValueError, match="name the tensor before it, 'z'"):
+    with pytest.raises(ValueError, match=facts("'z'")):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name))
     done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name), output="z")
     assert done.remarks == ()
@@ -113,7 +114,7 @@ def test_the_tensor_that_the_message_names_is_accepted(tmp_path, name):
     ids=lambda node: node.op_type,
 )
 def test_a_policy_on_probabilities_is_not_put_behind_other_numbers(tmp_path, node):
-    with pytest.raises(ValueError, match=r"the policy takes probabilities, in 0\.\.1 and summing to 1"):
+    with pytest.raises(ValueError, match=facts("probabilities", "out")):
         export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", onnx_model=behind(node))
     assert list(tmp_path.iterdir()) == []
 
@@ -130,7 +131,7 @@ def test_forests_are_judged_by_their_values(tmp_path):
     options = {id(model): {"zipmap": False}}
     proto = skl2onnx.to_onnx(model, x[:1], options=options, target_opset={"": 17, "ai.onnx.ml": 3})
     for more in ({}, {"output": "probabilities", "inputs": x}):
-        with pytest.raises(ValueError, match="holds probabilities"):
+        with pytest.raises(ValueError, match=facts("probabilities")):
             export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto, **more)
 
 
@@ -138,7 +139,7 @@ def test_operations_of_other_domains_mean_nothing(tmp_path):
     """A custom operation may be called Softmax, have no input at all, and must not be looked into."""
     for name, inputs in (("Softmax", ["z"]), ("ZipMap", []), ("Identity", [])):
         node = helper.make_node(name, inputs, ["out"], domain="com.example")
-        with pytest.raises(ValueError, match="onnxruntime cannot load the model"):
+        with pytest.raises(ValueError, match=facts("onnxruntime", "com.example")):
             export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=behind(node, domain="com.example"))
 
 
@@ -153,10 +154,9 @@ class Net(nn.Module):
 
 def test_pytorch_models_too(tmp_path):
     torch.manual_seed(0)
-    for last in (nn.Softmax(1), nn.Sigmoid()):
-        with pytest.raises(ValueError, match=r"gives probabilities, .*: give a model that ends before it, or fit the"):
-            export_onnx(make_policy(), tmp_path / "m.onnx", model=Net(last), input_shape=[4])
-    with pytest.raises(ValueError, match="the policy takes probabilities"):
+    with pytest.raises(ValueError, match=facts("probabilities")):
+        export_onnx(make_policy(), tmp_path / "m.onnx", model=Net(nn.Softmax(1)), input_shape=[4])
+    with pytest.raises(ValueError, match=facts("probabilities")):
         export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", model=Net(nn.Identity()), input_shape=[4])
     assert list(tmp_path.iterdir()) == []
 
@@ -180,17 +180,15 @@ def test_scikit_learn_models_are_extended(kind, zipmap, opset, tmp_path):
     assert {one.domain for one in written.opset_import} == {"", "ai.onnx.ml"}
     assert "ZipMap" not in {node.op_type for node in written.graph.node}
     assert done.opset == max(13, opset)
-    raised = [f"The model's opset was raised from {opset} to 13."] if opset < 13 else []
-    assert list(done.remarks) == raised
+    assert [str(opset) in remark and "13" in remark for remark in done.remarks] == [True] * (opset < 13)
 
 
 def test_a_policy_on_logits_behind_probabilities_is_refused(tmp_path):
     skl2onnx = pytest.importorskip("skl2onnx")
     model, x = sklearn_model("logistic")
     proto = skl2onnx.to_onnx(model, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    with pytest.raises(ValueError, match="which gives probabilities") as refusal:
+    with pytest.raises(ValueError, match=f"{facts('probabilities')}.*(Softmax|Normalizer)"):
         export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
-    assert str(refusal.value).split(", which gives probabilities")[0].endswith(("Softmax", "Normalizer"))
     assert not (tmp_path / "m.onnx").exists()
 
 
@@ -212,7 +210,7 @@ def test_class_names_of_a_zipmap_must_be_the_policys(tmp_path):
     policy = make_policy(class_names=tuple("abcde"))
     export_onnx(policy, tmp_path / "m.onnx", onnx_model=model(list("abcde")))
     agree(run(tmp_path / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
-    with pytest.raises(ValueError, match=r"the model's classes are b, a, c, d, e, the policy's a, b, c, d, e"):
+    with pytest.raises(ValueError, match=facts("b, a, c, d, e", "a, b, c, d, e")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=model(list("bacde")))
 
 
@@ -243,10 +241,10 @@ def test_tensorflow_names_and_batches(batch, tmp_path):
 
 def test_the_tensor_before_the_softmax_can_be_taken(tmp_path):
     model, policy = tensorflow_like("N"), make_policy(limit=0.5)
-    with pytest.raises(ValueError, match=r"comes from Softmax.*before it, 'net/dense/BiasAdd:0'"):
+    with pytest.raises(ValueError, match=facts("Softmax", "'net/dense/BiasAdd:0'")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
     last = model.graph.output[0].name
-    with pytest.raises(ValueError, match=r"comes from Softmax.*before it, 'net/dense/BiasAdd:0'"):
+    with pytest.raises(ValueError, match=facts("Softmax", "'net/dense/BiasAdd:0'")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output=last)
     assert not (tmp_path / "m.onnx").exists()
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
@@ -256,7 +254,7 @@ def test_the_tensor_before_the_softmax_can_be_taken(tmp_path):
     logits = alone(model, {"serving_default_x:0": x}, "net/dense/BiasAdd:0")
     agree(run(tmp_path / "m.onnx", **{"serving_default_x:0": x}), policy, logits)
     other = make_policy(takes="probabilities")
-    with pytest.raises(ValueError, match=r"takes probabilities.*net/dense/BiasAdd:0 has values from -"):
+    with pytest.raises(ValueError, match=facts("probabilities", "net/dense/BiasAdd:0")):
         export_onnx(other, tmp_path / "n.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
 
 
@@ -272,7 +270,7 @@ def test_classes_in_another_order_are_refused_without_a_zipmap_too(tmp_path):
         if names == tuple(model.classes_):
             export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
         else:
-            with pytest.raises(ValueError, match="must be in the same order"):
+            with pytest.raises(ValueError, match=facts(*names)):
                 export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
 
 
@@ -308,7 +306,9 @@ def test_an_old_model_is_raised(tmp_path):
         policy, tmp_path / "m.onnx", onnx_model=build(nodes, [("z", T.FLOAT, ["N", C])], inputs=inputs, opset=11, ir=3)
     )
     assert done.opset == 13
-    assert done.remarks == ("The model's opset was raised from 11 to 13.",)
+    (remark,) = done.remarks
+    assert "11" in remark
+    assert "13" in remark
     assert [one.name for one in done.inputs] == ["x"]
     agree(run(tmp_path / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
 
@@ -318,7 +318,7 @@ def test_a_model_that_cannot_be_raised(tmp_path, monkeypatch):
         raise RuntimeError("no adapter\nfor it")
 
     monkeypatch.setattr(onnx.version_converter, "convert_version", refuse)
-    with pytest.raises(ValueError, match=r"has opset 12, a policy needs opset 13 .* cannot be raised \(no adapter for"):
+    with pytest.raises(ValueError, match=facts("12", "13", "no adapter for")):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=linear(opset=12))
 
 
@@ -326,9 +326,9 @@ def test_the_output_is_named_where_several_could_be(tmp_path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["first"]), helper.make_node("Neg", ["first"], ["second"])]
     model = build(nodes, [("first", T.FLOAT, ["N", C]), ("second", T.FLOAT, ["N", C])])
     policy = make_policy()
-    with pytest.raises(ValueError, match=r"several outputs.*name one of first, second; .* first \(FLOAT \[N, 5\]\)"):
+    with pytest.raises(ValueError, match=facts("first (FLOAT [N, 5])", "second")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
-    with pytest.raises(ValueError, match=r"no tensor 'secnd', its outputs are first .*; did you mean 'second'"):
+    with pytest.raises(ValueError, match=facts("'secnd'", "'second'")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="secnd")
     assert not list(tmp_path.iterdir())
     export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="second")
@@ -336,16 +336,16 @@ def test_the_output_is_named_where_several_could_be(tmp_path):
 
 
 def test_outputs_that_do_not_fit_are_refused(tmp_path):
-    for policy, output, text in (
-        (make_policy(classes=7), None, r"no output .* can be logits \[N, 7\].*the outputs are z \(FLOAT \[N, 5\]\)"),
-        (make_policy(classes=7), "z", r"takes logits \[N, 7\], got z \(FLOAT \[N, 5\]\)"),
-        (make_policy(kind="segmentation"), None, r"can be logits \[N, 5, H, W\]"),
-        (make_policy(takes="probabilities"), None, r"takes probabilities.*but z has values from -"),
+    for policy, output, told in (
+        (make_policy(classes=7), None, "[N, 7]|z (FLOAT [N, 5])"),
+        (make_policy(classes=7), "z", "[N, 7]|z (FLOAT [N, 5])"),
+        (make_policy(kind="segmentation"), None, "[N, 5, H, W]"),
+        (make_policy(takes="probabilities"), None, "probabilities|z"),
     ):
-        with pytest.raises(ValueError, match=text):
+        with pytest.raises(ValueError, match=facts(*told.split("|"))):
             export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), output=output)
     hidden = build([helper.make_node("MatMul", ["x", "w"], ["z"])], [("z", T.FLOAT, None)])
-    with pytest.raises(ValueError, match=r"\[N, 7\], (the model gives|got z)"):
+    with pytest.raises(ValueError, match=facts("[N, 7]", "z")):
         export_onnx(make_policy(classes=7), tmp_path / "m.onnx", onnx_model=hidden, output="z")
     assert not list(tmp_path.iterdir())
 
@@ -353,9 +353,9 @@ def test_outputs_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "takes", "positive", "how"),
     [
-        ((None, 1), "logits", 1, "end the model in torch.cat([torch.zeros_like(z), z], 1)"),
-        ((7,), "probabilities", 1, "end the model in torch.cat([1 - p[:, None], p[:, None]], 1)"),
-        ((None, 1), "probabilities", 0, "end the model in torch.cat([p, 1 - p], 1)"),
+        ((None, 1), "logits", 1, "torch.cat([torch.zeros_like(z), z], 1)"),
+        ((7,), "probabilities", 1, "torch.cat([1 - p[:, None], p[:, None]], 1)"),
+        ((None, 1), "probabilities", 0, "torch.cat([p, 1 - p], 1)"),
         ((None, 2), "logits", 1, ""),
     ],
 )
@@ -382,6 +382,6 @@ def test_a_module_with_one_column_is_refused_with_the_remedy_which_works(tmp_pat
             z = super().forward(x)
             return torch.cat([torch.zeros_like(z), z], 1)
 
-    with pytest.raises(ValueError, match=r"the model gives \[2, 1\]: it gives one column, .* torch.cat\("):
+    with pytest.raises(ValueError, match=facts("[2, 1]", "torch.cat(")):
         export_onnx(policy, tmp_path / "a.onnx", model=nn.Linear(4, 1), input_shape=[4])
     assert export_onnx(policy, tmp_path / "a.onnx", model=Both(4, 1), input_shape=[4]).difference < 1e-5

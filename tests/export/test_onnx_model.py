@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant.export import export_onnx, onnx_model
+from tests.helpers.errors import facts
 from tests.helpers.exports import C, X, agree, alone, build, linear, make_policy, run, saved
 
 onnx = pytest.importorskip("onnx")
@@ -14,10 +15,10 @@ ort = pytest.importorskip("onnxruntime")
 helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
 
 
-def refused(path, match, **more):
-    """Export must fail with these words, within a second or two, and write nothing."""
+def refused(path, *told, **more):
+    """Export must fail with these facts, within a second or two, and write nothing."""
     before, start = sorted(path.parent.iterdir()), time.monotonic()
-    with pytest.raises(ValueError, match=match) as error:
+    with pytest.raises(ValueError, match=facts(*told)) as error:
         export_onnx(make_policy(), path.parent / "out.onnx", onnx_model=path, **more)
     assert time.monotonic() - start < 5
     assert "\n" not in str(error.value)
@@ -39,33 +40,33 @@ def pointing(path, **entries):
 
 
 @pytest.mark.parametrize(
-    ("entries", "words"),
+    ("entries", "told"),
     [
-        ({"location": "../../etc/passwd"}, "weights must lie in the model's folder"),
-        ({"location": "/etc/passwd"}, "weights must lie in the model's folder"),
-        ({"location": "/dev/zero"}, "weights must lie in the model's folder"),
-        ({"location": "sub/../../x"}, "weights must lie in the model's folder"),
-        ({"location": ""}, "weights must lie in the model's folder"),
-        ({"location": None}, "weights must lie in the model's folder"),
-        ({"location": "."}, "is not beside it"),
-        ({"location": "pipe"}, "is not beside it"),
-        ({"location": "round"}, "is not beside it|must lie in a file beside it"),
-        ({"location": "x" * 5000}, "must lie in a file beside it|is not beside it"),
-        ({"location": "a\x00b"}, "must lie in a file beside it"),
-        ({"length": "-1"}, "offset and length of w must be whole numbers"),
-        ({"length": "1e3"}, "offset and length of w must be whole numbers"),
-        ({"length": "9" * 4000}, "offset and length of w must be whole numbers"),
-        ({"offset": "-100"}, "offset and length of w must be whole numbers"),
-        ({"offset": "79"}, "w lies beyond the end of 'w.bin', which has 80 bytes"),
-        ({"length": str(2**62)}, "w lies beyond the end"),
-        ({"length": "8"}, "not a valid ONNX model"),
+        ({"location": "../../etc/passwd"}, "w folder"),
+        ({"location": "/etc/passwd"}, "w folder"),
+        ({"location": "/dev/zero"}, "w folder"),
+        ({"location": "sub/../../x"}, "w folder"),
+        ({"location": ""}, "w folder"),
+        ({"location": None}, "w folder"),
+        ({"location": "."}, "'.'"),
+        ({"location": "pipe"}, "'pipe'"),
+        ({"location": "round"}, "round"),
+        ({"location": "x" * 5000}, "xxx"),
+        ({"location": "a\x00b"}, "w"),
+        ({"length": "-1"}, "w offset length"),
+        ({"length": "1e3"}, "w offset length"),
+        ({"length": "9" * 4000}, "w offset length"),
+        ({"offset": "-100"}, "w offset length"),
+        ({"offset": "79"}, "w w.bin 80"),
+        ({"length": str(2**62)}, "w w.bin"),
+        ({"length": "8"}, "ONNX"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_weights_elsewhere(tmp_path, entries, words):
+def test_weights_elsewhere(tmp_path, entries, told):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "round").symlink_to(tmp_path / "round")
-    refused(pointing(tmp_path / "m.onnx", **entries), words)
+    refused(pointing(tmp_path / "m.onnx", **entries), *told.split())
 
 
 def test_weights_without_offset_and_length_are_the_whole_file(tmp_path):
@@ -74,14 +75,14 @@ def test_weights_without_offset_and_length_are_the_whole_file(tmp_path):
 
 
 def test_what_is_no_file(tmp_path):
-    for make, kind in ((os.mkfifo, "a named pipe"), (os.mkdir, "a folder")):
+    for make, kind in ((os.mkfifo, "pipe"), (os.mkdir, "folder")):
         path = tmp_path / f"{make.__name__}.onnx"
         make(path)
-        refused(path, f"expected a file, got {kind}")
+        refused(path, path.name, kind)
     zeros = tmp_path / "zeros.onnx"
     with open(zeros, "wb") as file:
         file.truncate(2**31)
-    refused(zeros, r"models over 2 GB cannot be extended, this one has 2\.0 GB")
+    refused(zeros, "2 GB", "2.0 GB")
 
 
 def claimed(dims, **more):
@@ -96,11 +97,11 @@ def test_claimed_sizes(tmp_path, dims):
     model = linear()
     model.graph.initializer[0].CopyFrom(claimed(dims))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", "not a valid ONNX model|cannot load|no output|the policy is for")
+    refused(tmp_path / "m.onnx", "m.onnx")
     del model.graph.initializer[:]
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=claimed(dims)))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", "not a valid ONNX model|cannot load|no output|the policy is for")
+    refused(tmp_path / "m.onnx", "m.onnx")
 
 
 def test_sparse_weights_are_not_filled_beyond_the_limit(tmp_path):
@@ -110,7 +111,7 @@ def test_sparse_weights_are_not_filled_beyond_the_limit(tmp_path):
     indices = helper.make_tensor("i", T.INT64, [1], [0])
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2**30, 2**30]))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", r"the sparse weights w \[1073741824, 1073741824\] have over 2 GB when filled")
+    refused(tmp_path / "m.onnx", "w", "[1073741824, 1073741824]", "2 GB")
 
 
 def nested(depth):
@@ -152,7 +153,7 @@ def test_branches_in_branches(tmp_path):
     assert export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=tmp_path / "m.onnx").rows == 34
     for depth in (20, 31, 40, 1000, 30_000):
         (tmp_path / "deep.onnx").write_bytes(one_branch(depth))
-        refused(tmp_path / "deep.onnx", "not an ONNX file|not a valid ONNX model")
+        refused(tmp_path / "deep.onnx", "deep.onnx", "ONNX")
 
 
 def test_functions_that_call_themselves(tmp_path):
@@ -162,7 +163,7 @@ def test_functions_that_call_themselves(tmp_path):
     model.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, opsets))
     model.opset_import.append(opsets[1])
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", "not a valid ONNX model|onnxruntime cannot load")
+    refused(tmp_path / "m.onnx", "m.onnx")
 
 
 def test_names_of_classes_that_are_no_text(tmp_path):
@@ -175,7 +176,7 @@ def test_names_of_classes_that_are_no_text(tmp_path):
     del model.graph.output[:]
     inner = helper.make_map_type_proto(T.STRING, helper.make_tensor_type_proto(T.FLOAT, []))
     model.graph.output.append(helper.make_value_info("p", helper.make_sequence_type_proto(inner)))
-    with pytest.raises(ValueError, match=r"the model's classes are .*, the policy's a, b, c, d, e"):
+    with pytest.raises(ValueError, match=facts("a, b, c, d, e")):
         export_onnx(make_policy(class_names=tuple("abcde")), tmp_path / "out.onnx", onnx_model=model)
 
 
@@ -192,7 +193,7 @@ def test_a_loop_without_end_is_stopped(tmp_path, monkeypatch):
     weights = {"w": np.zeros((4, C), np.float32), "times": np.array(2**62), "yes": np.array(True)}
     model = build(steps, [("z", T.FLOAT, ["N", C])], weights=weights)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", r"onnxruntime cannot run the model: a batch takes over 0\.2 seconds")
+    refused(tmp_path / "m.onnx", "0.2 seconds")
 
 
 def test_a_model_gets_half_of_the_memory(tmp_path):
@@ -205,7 +206,7 @@ def test_a_model_gets_half_of_the_memory(tmp_path):
     ]
     model = build(steps, [("z", T.FLOAT, ["N", C])], weights={"w": np.zeros((4, C), np.float32), "size": many})
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", r"it needs more memory than the \d+\.\d GB it may take")
+    refused(tmp_path / "m.onnx", "memory", "GB")
 
 
 @pytest.mark.parametrize("shape", [[2**25], [4096, 4097], [2**31, 2**31], [1] * 17])
@@ -218,8 +219,8 @@ def test_random_inputs_are_bounded(tmp_path, shape):
     infos, weights = [("x", T.FLOAT, ["N", *shape])], {"w": np.ones((1, C), np.float32)}
     model = build(nodes, [("z", T.FLOAT, ["N", C])], inputs=infos, weights=weights)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    refused(tmp_path / "m.onnx", "must have at most 16 dimensions and 16,777,216 numbers")
-    with pytest.raises(ValueError, match="input_shape must have at most 16 dimensions and 16,777,216 numbers"):
+    refused(tmp_path / "m.onnx", "16", "16,777,216")
+    with pytest.raises(ValueError, match=facts("input_shape", "16", "16,777,216")):
         export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=linear(), input_shape=shape)
 
 
@@ -235,7 +236,7 @@ def test_names_that_are_no_text(tmp_path, name):
     setattr(*places[name], "PLACEHOLDER")
     data = model.SerializeToString().replace(b"PLACEHOLDER", b"\xff\xfeCEHOLDER")
     (tmp_path / "m.onnx").write_bytes(data)
-    refused(tmp_path / "m.onnx", "names in a model must be UTF-8|not an ONNX file|not a valid ONNX model")
+    refused(tmp_path / "m.onnx", "m.onnx")
 
 
 def test_weights_beside_the_model_are_taken_in(tmp_path):
@@ -244,38 +245,28 @@ def test_weights_beside_the_model_are_taken_in(tmp_path):
     export_onnx(policy, tmp_path / "out" / "m.onnx", onnx_model=saved(tmp_path / "in" / "m.onnx"))
     agree(run(tmp_path / "out" / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
     (tmp_path / "in" / "w.bin").unlink()
-    with pytest.raises(ValueError, match=r"'w\.bin', which holds its weights, is not beside it"):
+    with pytest.raises(ValueError, match=facts("'w.bin'")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=tmp_path / "in" / "m.onnx")
     unloaded = onnx.load(tmp_path / "in" / "m.onnx", load_external_data=False)
-    with pytest.raises(ValueError, match=r"keeps weights in another file: give the path"):
+    with pytest.raises(ValueError, match=facts("weights", "path")):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=unloaded)
 
 
-@pytest.mark.parametrize("how", ["parent", "absolute", "link"])
-def test_weights_outside_the_folder_are_not_read(how, tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    path = saved(folder / "m.onnx")
-    (folder / "w.bin").rename(tmp_path / "secret.bin")
-    if how == "link":
-        (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
-    else:
-        model = onnx.load(path, load_external_data=False)
-        for entry in model.graph.initializer[0].external_data:
-            if entry.key == "location":
-                entry.value = "../secret.bin" if how == "parent" else str(tmp_path / "secret.bin")
-        path.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match="weights must lie in the model's folder, w is in"):
-        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+def test_weights_outside_the_folder_are_not_read_through_a_link(tmp_path):
+    (tmp_path / "in").mkdir()
+    path = saved(tmp_path / "in" / "m.onnx")
+    (tmp_path / "in" / "w.bin").rename(tmp_path / "secret.bin")
+    (tmp_path / "in" / "w.bin").symlink_to(tmp_path / "secret.bin")
+    refused(path, "w", "folder")
 
 
 def test_models_that_are_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
     path = saved(tmp_path / "m.onnx")
     monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size + 10)
-    with pytest.raises(ValueError, match=r"over 2 GB cannot be extended, .* with its weights"):
+    with pytest.raises(ValueError, match=facts("2 GB")):
         export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
     monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size - 10)
-    with pytest.raises(ValueError, match="over 2 GB cannot be extended, this one has"):
+    with pytest.raises(ValueError, match=facts("2 GB")):
         export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
 
 
@@ -296,11 +287,11 @@ def test_broken_files_are_one_sentence(tmp_path):
     for name, content in cases.items():
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"not (an ONNX file|a valid ONNX model)") as caught:
+        with pytest.raises(ValueError, match=facts(path.name, "ONNX")) as caught:
             export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path)
         assert "\n" not in str(caught.value), name
         assert len(str(caught.value)) < 400, name
-    with pytest.raises(ValueError, match=r"missing\.onnx: there is no such file"):
+    with pytest.raises(ValueError, match=facts("missing.onnx")):
         export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=tmp_path / "missing.onnx")
     assert not (tmp_path / "out.onnx").exists()
 
@@ -326,5 +317,5 @@ def test_a_custom_operation_is_refused_by_onnxruntime_in_one_sentence(tmp_path):
     model = linear()
     model.graph.node[0].domain = "com.example"
     model.opset_import.append(helper.make_opsetid("com.example", 1))
-    with pytest.raises(ValueError, match=r"onnxruntime cannot load the model \(.*com\.example"):
+    with pytest.raises(ValueError, match=facts("com.example")):
         export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from calibrant.export import export_onnx
+from tests.helpers.errors import facts
 from tests.helpers.exports import C, make_policy, run
 
 onnx = pytest.importorskip("onnx")
@@ -63,9 +64,9 @@ def test_a_torch_model_and_its_policy_become_one_graph(tmp_path, capfd):
         np.testing.assert_array_equal(found["label"], theirs.label)
         np.testing.assert_array_equal(found["accept"], theirs.accept)
         np.testing.assert_allclose(found["probabilities"], theirs.probabilities, atol=1e-5)
-    with pytest.raises(ValueError, match=r"one tensor, got a mapping with features, out: name an output"):
+    with pytest.raises(ValueError, match=facts("features, out")):
         export_onnx(policy, tmp_path / "n.onnx", model=model, input_shape=(3, 6, 5))
-    with pytest.raises(ValueError, match=r"no output 'logits', it returns a mapping with features, out"):
+    with pytest.raises(ValueError, match=facts("'logits'", "features, out")):
         export_onnx(policy, tmp_path / "n.onnx", model=model, output="logits", input_shape=(3, 6, 5))
 
 
@@ -93,7 +94,8 @@ def test_a_segmentation_model_of_one_size_says_so(tmp_path):
             return self.up(self.mix(x.flatten(2)).reshape(-1, 3, 4, 3))
 
     done = export_onnx(make_policy(kind="segmentation"), tmp_path / "s.onnx", model=Fixed(), input_shape=(3, 4, 3))
-    assert done.remarks == ("The graph was checked with images of 4 x 3; the model fails on twice that size.",)
+    (remark,) = done.remarks
+    assert "4 x 3" in remark
 
 
 def test_a_half_precision_model_differs_by_rounding_alone(tmp_path):
@@ -102,12 +104,12 @@ def test_a_half_precision_model_differs_by_rounding_alone(tmp_path):
     done = export_onnx(make_policy(limit=0.3), tmp_path / "h.onnx", model=model, input_shape=(6,))
     assert done.rows == 34
     assert done.difference <= 1e-5
-    assert not done.undecided or "rounding of the logits explains" in done.remarks[-1]
+    assert not done.undecided or "rounding" in done.remarks[-1]
     assert run(tmp_path / "h.onnx", input=np.ones((3, 6), np.float16))["label"].shape == (3,)
 
 
 def test_what_pytorch_cannot_export_is_one_sentence(tmp_path, capfd):
-    with pytest.raises(ValueError, match=r"^PyTorch cannot export the model to ONNX: .*data-dependent") as caught:
+    with pytest.raises(ValueError, match=facts("PyTorch")) as caught:
         export_onnx(make_policy(), tmp_path / "b.onnx", model=Branching(), input_shape=(4,))
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -115,13 +117,13 @@ def test_what_pytorch_cannot_export_is_one_sentence(tmp_path, capfd):
 
 
 def test_torch_models_that_do_not_fit_are_refused(tmp_path):
-    for model, shape, text in (
-        (Net(), None, "give input_shape"),
-        (Net(classes=7), (3, 6, 5), r"takes logits \[N, 5\], the model gives \[2, 7\]"),
-        (Dense(), (3, 6, 5), r"is for classification"),
-        (Net(), (4, 6, 5), r"does not take inputs \[N, 4, 6, 5\]"),
-        (lambda x: x, (3,), r"must be a torch.nn.Module, got function"),
+    for model, shape, told in (
+        (Net(), None, "input_shape"),
+        (Net(classes=7), (3, 6, 5), "[N, 5]|[2, 7]"),
+        (Dense(), (3, 6, 5), "classification"),
+        (Net(), (4, 6, 5), "[N, 4, 6, 5]"),
+        (lambda x: x, (3,), "torch.nn.Module|function"),
     ):
-        with pytest.raises(ValueError, match=text):
+        with pytest.raises(ValueError, match=facts(*told.split("|"))):
             export_onnx(make_policy(), tmp_path / "x.onnx", model=model, input_shape=shape)
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ from calibrant.export import export_onnx
 from calibrant.export.graph import OnnxOps
 from calibrant.export.verify import Verification
 from calibrant.selective.scores import Score
+from tests.helpers.errors import facts
 from tests.helpers.exports import make_policy
 
 onnx = pytest.importorskip("onnx")
@@ -31,9 +32,7 @@ def test_a_wrong_graph_is_noticed_and_not_written(wrong, score, tmp_path, monkey
     policy = make_policy(score, limit, calibrator="temperature" if "exp" in wrong else None, groups=groups)
     for name, method in wrong.items():
         monkeypatch.setattr(OnnxOps, name, method)
-    with pytest.raises(
-        ValueError, match=r"does not do what the policy does in \d+ of \d+ rows.*row \d+ has label.*largest"
-    ):
+    with pytest.raises(ValueError, match=facts("rows", "row", "label")):
         export_onnx(policy, tmp_path / "w.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -54,7 +53,5 @@ def test_rounding_of_logits_is_counted_and_other_differences_are_not_excused():
     assert (found.rows, found.undecided) == (3, 2)
     assert 0 < found.difference < 1e-5
     far = z + np.array([[-1e-3, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.float32)
-    with pytest.raises(
-        ValueError, match=r"in 1 of 3 rows.*row 0 has label 0 instead of 0.*accept True instead of False"
-    ):
+    with pytest.raises(ValueError, match=facts("1 of 3 rows", "row 0", "True", "False")):
         verify(z, far)

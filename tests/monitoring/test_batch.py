@@ -15,6 +15,7 @@ from calibrant.monitoring.batch import (
     mixture_p_value,
     reference_priors,
 )
+from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
 
@@ -57,7 +58,7 @@ def test_thresholds_by_class_are_counted_by_class_and_group():
     watching = Monitor(policy).update(batch)
     assert not watching.alarm
     assert Monitor(policy).update(draw(600, 3, noise=0.9)).alarm
-    with pytest.raises(ValueError, match="thresholds by class, which are watched"):
+    with pytest.raises(ValueError, match=facts("class")):
         Monitor(policy, by_group="ward")
 
 
@@ -67,7 +68,7 @@ def test_labels_that_came_later_are_matched_by_id(policy):
     assert count_batch(policy, hidden).labelled.answers == 0
     late = {str(name): int(label) for name, label in zip(batch.ids, batch.labels, strict=True)}
     assert count_batch(policy, hidden, labels=late).labelled == count_batch(policy, batch).labelled
-    with pytest.raises(ValueError, match="matched by id, and the predictions have no ids"):
+    with pytest.raises(ValueError, match=facts("ids")):
         count_batch(policy, draw(50, 1, ids=False), labels=late)
 
 
@@ -98,7 +99,7 @@ def test_probabilities_are_corrected_by_the_ratio_of_priors():
 
 
 def test_an_unknown_group_column_is_refused(policy):
-    with pytest.raises(ValueError, match="no group column 'colour'; there are site"):
+    with pytest.raises(ValueError, match=facts("colour", "site")):
         count_batch(policy, draw(30, 1), by_group="colour")
 
 

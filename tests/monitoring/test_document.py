@@ -1,12 +1,14 @@
 """Sentences and plain values of a watch."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calibrant import Monitor
+from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
 
@@ -19,11 +21,10 @@ def test_numbers_and_sentences_agree(quiet):
     document = quiet.document
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["status"] == "quiet"
-    assert document["headline"] == "No alarm"
     known = quiet.state.labels
     risk = sum(part.errors for part in known) / sum(part.answers for part in known)
     assert document["risk"]["value"] == pytest.approx(risk)
-    assert f"{100 * risk:.2f}% of" in document["sentences"][1]
+    assert f"{100 * risk:.2f}%" in " ".join(document["sentences"])
     assert [row["name"] for row in document["batches"]] == ["monday", "tuesday"]
     assert {part["group"] for part in document["groups"]} == {"north", "south"}
 
@@ -32,13 +33,12 @@ def test_a_broken_promise_is_the_headline(policy, batches):
     monitor = Monitor(policy).update(batches[0]).update(draw(900, 30, noise=0.2), "friday")
     document = monitor.document
     assert document["status"] == "alarm"
-    assert document["headline"] == "The promise is broken"
     assert document["alarms"][0]["since"] == "friday"
     alarm = document["alarms"][0]
     assert alarm["breaking"]["batches"] == ["friday"]
     errors, answers = alarm["breaking"]["errors"], alarm["breaking"]["answers"]
     assert errors / answers > document["risk"]["value"]  # of all answers fewer are wrong
-    assert f"{100 * errors / answers:.2f}% of the answers of friday" in alarm["text"]
+    assert re.search(facts(f"{100 * errors / answers:.2f}%", "friday"), alarm["text"])
 
 
 def test_a_class_without_a_cell_of_its_own_is_named(policy):
@@ -48,7 +48,7 @@ def test_a_class_without_a_cell_of_its_own_is_named(policy):
     moved = batch.samples(np.flatnonzero((batch.logits.argmax(1) == rest) | (np.arange(2000) % 4 == 0)))
     alarms = Monitor(policy).update(moved).document["alarms"]
     (text,) = (alarm["text"] for alarm in alarms if alarm["name"] == "predicted")
-    assert text.startswith(f"The class {'abcd'[rest]} is predicted more often")
+    assert f"class {'abcd'[rest]}" in text
 
 
 def test_label_shift_is_offered_where_it_helps(policy, batches):
@@ -68,7 +68,6 @@ def test_nothing_is_offered_where_nothing_has_changed(quiet):
 
 def test_an_empty_watch_has_a_document(policy):
     document = Monitor(policy).document
-    assert document["headline"] == "Nothing has been watched yet"
     assert document["risk"]["value"] is None
 
 

