@@ -1,14 +1,11 @@
 """``calibrant apply`` and ``audit --policy``: the classes of the predictions are those of the policy, by name."""
 
-import re
-
 import numpy as np
 import pyarrow.csv
 import pytest
 
 from calibrant import Policy, Predictions
 from tests.cli.conftest import NAMES
-from tests.helpers.errors import facts
 
 TURNED = [2, 0, 1]
 
@@ -53,27 +50,6 @@ def test_classes_in_another_order_are_never_taken_by_position(here, refuse, draw
     text = refuse(*command, "named.json", f"turned{suffix}")
     assert "owl, cat, dog" in text
     assert "cat, dog, owl" in text
-
-
-def test_other_classes_are_refused(here, refuse, drawn):
-    logits, labels = drawn
-    Predictions.from_logits(logits, labels, class_names=["cat", "dog", "fox"]).save(here / "other.npz")
-    assert "cat, dog, fox" in refuse("apply", "named.json", "other.npz")
-    Predictions.from_logits(logits[:, :2], labels % 2).save(here / "fewer.npz")
-    assert "one per class" in refuse("apply", "named.json", "fewer.npz")
-    assert "the policy is for 3 classes, got 2" in refuse("apply", "plain.json", "fewer.npz")
-    # The user's own words win, and are compared with the policy's.
-    text = refuse("apply", "named.json", "plain.npz", "--class-names", "cat,owl,dog")
-    assert re.search(facts("cat, dog, owl", "cat, owl, dog"), text)
-
-
-def test_without_names_the_order_is_the_policys(here, run, drawn):
-    for policy in ("named", "plain"):
-        for predictions in ("named", "plain"):
-            code, _, _ = run("apply", f"{policy}.json", f"{predictions}.npz", "-o", "decisions.csv")
-            assert code == 0
-            expected = Policy.load(f"{policy}.json").decide(drawn[0]).labels
-            assert decisions()["label"].to_pylist() == expected.tolist()
 
 
 def test_an_audit_of_a_policy_has_its_names(here, run):

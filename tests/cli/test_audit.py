@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from calibrant import Predictions
@@ -31,26 +30,6 @@ def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["models"][0]["samples"] == 800
     assert not (tmp_path / "report.html").exists()
-
-
-def test_a_newcomers_csv(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    z, y = drawn(300, 3, 2.0, 16)
-    p = np.exp(z - z.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    names = ["cat", "dog", "fox"]
-    rows = [
-        f"{names[k]},{a:.6f},{b:.6f},{c:.6f},{'north' if a > b else 'south'}" for k, (a, b, c) in zip(y, p, strict=True)
-    ]
-    (tmp_path / "mine.csv").write_text("truth,cat,dog,fox,site\n" + "\n".join(rows) + "\n")
-    columns = ["--column", "labels=truth", "--column", "probabilities=cat,dog,fox"]
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", "mine.csv", *columns, "--group", "site", "--replicates", "50"])
-    assert stop.value.code == 0, capsys.readouterr().err
-    printed = capsys.readouterr()
-    assert "300" in printed.out
-    assert "report.html" in printed.err
-    assert "north" in (tmp_path / "report.html").read_text()
 
 
 def test_a_report_that_is_replaced_unasked_is_said(tmp_path, monkeypatch, capsys):

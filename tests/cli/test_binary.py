@@ -39,18 +39,6 @@ def test_the_commands_of_the_page(files, run):
     assert [row["accept"] for row in rows] == ["true", "false", "true"]
 
 
-def test_what_is_missing_is_said_in_one_sentence(files, refuse):
-    assert "probably --column probabilities=score" in refuse("audit", "test.csv")
-    sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
-    assert "the classes are no, yes; add --positive no or --positive yes" in sentence
-
-
-def test_a_promise_that_is_no_better_than_the_majority_is_warned_of(files, run):
-    code, out, _ = run("fit", "val.csv", "--column", "probabilities=score", "--positive", "yes", "--target-risk", "0.3")
-    assert code == 0
-    assert " no " in out
-
-
 def test_the_way_from_scikit_learn_to_onnx(tmp_path, monkeypatch, run, capsys):
     monkeypatch.chdir(tmp_path)
     way = PAGE.read_text().partition("## From scikit-learn to ONNX")[2]

@@ -20,61 +20,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_from_a_file_to_decisions(here, capsys):
-    code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    assert code == 0
-    assert "10%" in out
-    assert "policy.json" in err
-    test = write(here, "test.parquet", seed=1)
-    code, out, _ = run(capsys, "apply", "policy.json", "test.parquet")
-    assert code == 0
-    table = pyarrow.parquet.read_table("decisions.parquet")
-    assert table.column_names == ["id", "label", "class_name", "confidence", "accept"]
-    labels, confidence, accept = Policy.load("policy.json").decide(test.logits)
-    assert table["label"].to_numpy().tolist() == labels.tolist()
-    assert np.allclose(table["confidence"].to_numpy(), confidence)
-    assert table["accept"].to_numpy(zero_copy_only=False).tolist() == accept.tolist()
-    assert table["class_name"].to_pylist()[:3] == ["abcd"[label] for label in labels[:3]]
-    wrong = (labels != test.labels)[accept]
-    assert f"{wrong.mean():.2%}" in out
-
-
 def test_a_share_is_a_number_or_in_percent(here, capsys):
     plain = ("--target-risk", 0.1, "--confidence", 0.9, "--sets", 0.95)
     percent = ("--target-risk", "10%", "--confidence", "90%", "--sets", "95%")
     policies = [run(capsys, "fit", "val.npz", *words, "--json")[1] for words in (plain, percent)]
     assert policies[0] == policies[1]
     assert json.loads(policies[0])["target_risk"] == 0.1
-
-
-def test_a_promise_that_comes_with_a_coverage_is_checked_too(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-coverage", 0.5)
-    write(here, "shifted.npz", seed=3, noise=0.4)
-    _, out, _ = run(capsys, "apply", "policy.json", "shifted.npz", "--json")
-    found = json.loads(out)
-    assert found["promise_kept"] == "no"
-    assert found["promised_risk"] == Policy.load("policy.json").threshold.risk.high
-
-
-def test_the_group_that_breaks_the_promise_is_named(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--group", "site")
-    rng = np.random.default_rng(0)
-    z, y = honest(3000)
-    site = rng.choice(["north", "south", "mars"], 3000)
-    y = np.where((site == "south") & (rng.random(3000) < 0.4), (y + 1) % 4, y)
-    Predictions.from_logits(2 * z, y, groups={"site": site}).save("moved.npz")
-    _, out, _ = run(capsys, "apply", "policy.json", "moved.npz")
-    words = " ".join(out.split())
-    assert "south" in words
-    assert "mars" in words
-    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
-    assert "mars" in out
-
-
-def honest(n):
-    rng = np.random.default_rng(1)
-    z = 3 * rng.standard_normal((n, 4))
-    return z, (z + rng.gumbel(size=z.shape)).argmax(1)
 
 
 def test_labels_may_be_missing(here, capsys):
@@ -84,33 +35,6 @@ def test_labels_may_be_missing(here, capsys):
     assert code == 0
     assert "labels" in out
     assert pyarrow.parquet.read_table("decisions.parquet").num_rows == 50
-
-
-def test_masks(here, capsys):
-    rng = np.random.default_rng(9)
-    honest = 3 * rng.standard_normal((500, 3, 4, 5))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-    labels[:, 0] = 255
-    Predictions.from_logits(2 * honest, labels, kind="segmentation", ignore_index=255).save("masks.npz")
-    code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.12)
-    assert code == 0
-    assert "pixels" in out
-    code, _, err = run(capsys, "apply", "policy.json", "masks.npz", "-o", "d.parquet")
-    assert (code, ".npz" in err) == (2, True)
-    assert not (here / "d.parquet").exists()
-    code, told, _ = run(capsys, "apply", "policy.json", "masks.npz", "--json")
-    with np.load("decisions.npz") as found:
-        assert found["accept"].shape == (500, 4, 5)
-        answered = (found["accept"] & (labels != 255)).sum((1, 2))
-    whole, nothing = int((answered == 15).sum()), int((answered == 0).sum())
-    images = {"whole": whole, "in_part": 500 - whole - nothing, "unanswered": nothing}
-    outcome = json.loads(told)
-    assert (outcome["images"], outcome["accepted"]) == (images, int(answered.sum()))
-    assert 0 < images["in_part"] < 500
-    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none", "--replicates", 20)
-    assert "Policy:" in out
-    assert all(f"{number} " in out for number in images.values())
-    assert f"{answered.sum():,}" in out
 
 
 SPLIT_COLUMNS = ("--column", "labels=truth", "--column", "probabilities=p_*")

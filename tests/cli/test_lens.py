@@ -34,15 +34,6 @@ def test_lens_draws_a_figure_unless_told_not_to(run, tmp_path):
     assert (tmp_path / "lens.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_lens_json_is_what_was_asked(run):
-    code, out, _ = run("lens", "--losses", "ls:alpha=0.2,acls:margin=6:variant=paper", "--logits", "8,4,1,0", "--json")
-    assert code == 0
-    seen = json.loads(out)
-    assert list(seen) == ["ls:alpha=0.2", "acls:margin=6:variant=paper"]
-    np.testing.assert_allclose(seen["ls:alpha=0.2"]["effective"], [0.85, 0.05, 0.05, 0.05])
-    assert seen["acls:margin=6:variant=paper"]["active"] == [True, False, True, True]
-
-
 def test_lens_over_a_predictions_file(run, tmp_path):
     z = np.array([[9.0, 0.0, 1.0], [2.0, 1.0, 0.0], [0.0, 8.0, 7.0], [0.5, 0.0, 0.0]])
     Predictions.from_logits(z, np.array([0, 0, 1, 2])).save(tmp_path / "p.npz")
@@ -55,14 +46,6 @@ def test_lens_over_a_predictions_file(run, tmp_path):
     assert "50.00%" in out
     code, out, err = run("lens", "--losses", "mbls", "--predictions", tmp_path / "p.npz", "--quiet")
     assert (code, out, err) == (0, "", "")
-
-
-def test_flags_in_a_specification_and_the_version(run):
-    _, small, _ = run("lens", "--losses", "mmce:weighted=False", "--json", "-o", "none")
-    _, same, _ = run("lens", "--losses", "mmce:weighted=false", "--json", "-o", "none")
-    assert small.replace("False", "false") == same
-    code, out, _ = run("--version")
-    assert (code, out.split()[0]) == (0, "calibrant")
 
 
 def test_methods_are_listed_and_one_is_told_with_its_parameters(run):

@@ -1,13 +1,11 @@
 """``calibrant monitor``: exit codes, what is printed, the state over several runs."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from tests.helpers.errors import facts
 from tests.helpers.policies import run
 from tests.helpers.watches import draw
 
@@ -25,20 +23,6 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def state(tmp_path):
     return tmp_path / "watch.json"
-
-
-def test_quiet_then_alarm_then_quiet_for_the_other_kind(folder, state, capsys):
-    policy = folder / "policy.json"
-    code, out, err = run(
-        capsys, "monitor", policy, folder / "week1.parquet", folder / "week2.parquet", "--state", state
-    )
-    assert code == 0
-    assert str(state) in err
-    code, out, err = run(capsys, "monitor", policy, folder / "bad.parquet", folder / "week1.parquet", "--state", state)
-    assert code == 1
-    assert "bad.parquet" in out
-    assert re.search(facts("week1.parquet", "500"), err)
-    assert run(capsys, "monitor", policy, "--state", state, "--alarm-on", "promise")[0] == 1
 
 
 def test_json_and_page(folder, tmp_path, capsys):

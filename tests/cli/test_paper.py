@@ -1,14 +1,10 @@
-import csv
 import json
 
 import pytest
 
 from calibrant.cli import main
 from tests.experiments.papers.test_data_sets import write_idx
-from tests.helpers.paper_runs import fake_run, planned
 from tests.helpers.scene_runs import train_scenes
-
-SIZES = {"train": 528_000, "test": 50_000}
 
 
 def run(*words):
@@ -40,25 +36,6 @@ def test_the_list_fits_a_hundred_columns(capsys):
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("name ") for line in lines) == 1  # in one table
     assert any(line.startswith("als.fig3 ") and "imagenet" in line for line in lines)
-
-
-def test_a_table_of_finished_runs_has_their_numbers(tmp_path, capsys):
-    runs = {
-        label: fake_run(
-            tmp_path / method, planned("als_imagenet", method), 1000, SIZES, sets=["context"], accuracy=share
-        )
-        for label, method, share in (("Hard", "hard", 0.7), ("A. L.S.", "als, beta=1", 0.4))
-    }
-    assert run("paper", "als.table1", "--runs", *runs.values(), "-o", tmp_path / "out", "--json") == 0
-    files = json.loads(capsys.readouterr().out)["files"]
-    (table,) = [file for file in files if file.endswith("table1.csv")]
-    with open(table, encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    accuracy = next(k for k, head in enumerate(rows[0]) if head.startswith("Accuracy"))
-    for name, folder in runs.items():
-        row = next(row for row in rows if row[0].startswith(name) and row[accuracy])
-        context = json.loads((folder / "result.json").read_text())["sets"]["context"]
-        assert float(row[accuracy]) == pytest.approx(context["accuracy"], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["als.table1", "als.fig7", "acls.table3", "sc.fig1", "lr.table1"])

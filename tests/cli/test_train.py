@@ -1,18 +1,14 @@
 """The commands train and predict, and the way from a run to an exported policy."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
-import torch
 
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.data import read
-from calibrant.training import checkpoints, load, train
+from calibrant.training import load, train
 from calibrant.training.run_folder import RunFolder
-from tests.helpers.digit_runs import RECIPE, assert_same
+from tests.helpers.digit_runs import RECIPE
 from tests.helpers.errors import facts
 
 
@@ -73,27 +69,6 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     capsys.readouterr()
     assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
     assert str(tmp_path) in capsys.readouterr().err
-
-
-def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
-    """The interrupt comes in the middle of a step, and takes effect after it; the run goes on from there."""
-    folder = tmp_path / "run"
-    quiet = load(recipe, ["training.checkpoint_seconds=1e6"])
-
-    def interrupt(event, numbers):
-        if event == "step" and numbers["step"] == 6:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            train(quiet, folder, event_log=interrupt)
-        assert checkpoints.load(folder / "last.safetensors")[1]["step"] == 6
-        train(quiet, folder, resume=True)
-    finally:
-        torch.set_num_threads(threads)
-    assert_same(folder, undisturbed)
 
 
 def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
