@@ -2,13 +2,12 @@
 
 import html
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from calibrant import Policy, Predictions, audit, check
+from calibrant import Predictions, audit, check
 from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 
@@ -84,15 +83,6 @@ def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
     assert {"b", "Held-out predictions"} <= {text.partition(":")[0] for text in both}
     with pytest.raises(ValueError, match="'last'"):
         audit(twice, repeats="last")
-
-
-def test_the_next_lines_run_where_ids_repeat():
-    z, y = drawn(900, 4, 1.0, 5)
-    predictions = Predictions.from_logits(np.r_[z, z[:50]], np.r_[y, y[:50]], ids=np.r_[:900, :50])
-    for options in ({}, {"repeats": "first"}):
-        scope = {"predictions": predictions, "Policy": Policy, "audit": partial(audit, replicates=20)}
-        exec(audit(predictions, replicates=20, **options).document["next"]["command"], scope)
-        assert scope["policy"].evidence["samples"] == 450
 
 
 def test_values_of_another_meaning_are_said_first():

@@ -147,18 +147,6 @@ def test_rounding_is_the_first_of_the_notes(audits):
     assert "4 other classes" in of_forest["evidence"]
 
 
-def test_the_nll_is_finite_and_its_floor_named(audits, full_probabilities):
-    p, y = full_probabilities
-    floor = 5e-5 / 4
-    expected = -np.log(np.maximum(np.round(p, 4)[np.arange(len(y)), y], floor))
-    result = audits["rounded"]
-    assert result.metrics["nll"] == pytest.approx(expected.mean(), rel=1e-12)
-    low, high = result.intervals["nll"]
-    assert (high - low) / 2 == pytest.approx(1.959964 * expected.std() / math.sqrt(len(y)), rel=1e-6)
-    note = next(metric["note"] for metric in result.models[0]["metrics"] if metric["name"] == "nll")
-    assert "1.3e-05" in note
-
-
 def test_temperature_scaling_is_that_of_the_full_numbers(audits):
     full, rounded, forest = (finding(audits[name], "Temperature")["title"] for name in audits)
     assert full == rounded == forest

@@ -7,7 +7,6 @@ import pytest
 
 import calibrant
 from calibrant import Policy, Predictions, audit
-from calibrant.auditing.document import numbers_of
 from calibrant.auditing.gate import parse_requirement
 from calibrant.metrics import wilson
 from tests.helpers.errors import facts
@@ -59,19 +58,6 @@ def test_numbers_are_those_of_the_audit():
         assert judgement.value == pytest.approx(result.metrics[name], abs=1e-12)
         assert (judgement.low, judgement.high) == pytest.approx(result.intervals[name], abs=1e-12)
     assert gate.passed is True
-
-
-def test_samples_are_measured_once_however_many_requirements(monkeypatch):
-    measured = []
-
-    def count_and_measure(collected, *arguments, **sampling):
-        measured.append(collected.samples)
-        return numbers_of(collected, *arguments, **sampling)
-
-    monkeypatch.setattr("calibrant.auditing.gate.numbers_of", count_and_measure)
-    check(drawn(300, groups=["a", "b"]), "ece <= 0.5", "accuracy >= 0.1", "nll <= 9", groups="site")
-    assert len(measured) == 3
-    assert measured[0] == sum(measured[1:]) == 300
 
 
 def test_so_many_samples_as_were_advised_decide():
@@ -153,12 +139,6 @@ def test_what_is_not_asked_rightly_is_refused():
         check(confidences, "nll <= 1")
     with pytest.raises(TypeError, match=facts(".passed")):
         bool(check(drawn(50), "ece <= 0.5"))
-
-
-def test_the_document_is_plain():
-    document = check(drawn(500), "ece <= 0.3", "accuracy >= 0.99").document
-    assert (document["format"], document["version"], document["status"]) == ("calibrant.check", 1, "fail")
-    assert [part["status"] for part in document["requirements"]] == ["pass", "fail"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
-from tests.helpers.errors import facts
 from tests.helpers.policies import run, write
 
 QUICK = ("--replicates", 20, "-o", "none")
@@ -185,16 +184,6 @@ def test_samples_that_are_held_out_and_audited_are_said():
     assert audit(test, val=unnamed, replicates=20).document["warnings"] == []
 
 
-def test_the_next_command_runs_where_ids_repeat(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    z, y = drawn(800, 3, 2.0, 1)
-    Predictions.from_logits(z, y, ids=np.arange(800) // 2).save("twice.npz")
-    step = json.loads(run(capsys, "audit", "twice.npz", "--replicates", 20, "-o", "none", "--json")[1])["next"]
-    for command in step["command"].split(" && "):
-        code, _, err = run(capsys, *shlex.split(command)[1:])
-        assert code == 0, err
-
-
 def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
     for options in ({}, {"val": val}):
@@ -210,36 +199,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "val.npz")
     return tmp_path
-
-
-def test_the_audit_of_a_policy(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    test = write(here, "test.npz", seed=6)
-    assert run(capsys, "audit", "test.npz", "--policy", "policy.json", *QUICK)[0] == 0
-    policy = Policy.load("policy.json")
-    found = audit(test, policy=policy, replicates=50).document
-    labels, _, accept = policy.decide(test.logits)
-    answered, wrong, everything = (row["value"] for row in found["policy"]["rows"])
-    assert answered == accept.mean()
-    assert wrong == (labels != test.labels)[accept].mean()
-    assert everything == (labels != test.labels).mean()
-    plain, calibrated = ({m["name"]: m["value"] for m in model["metrics"]} for model in found["models"])
-    assert calibrated["ece_15"] < plain["ece_15"] / 3
-    assert calibrated["accuracy"] == plain["accuracy"]
-    with pytest.raises(ValueError, match=facts("4", "3")):
-        audit(Predictions.from_logits(np.zeros((5, 3)), [0] * 5), policy=policy)
-
-
-def test_the_audit_of_a_policy_on_probabilities(here):
-    rng = np.random.default_rng(8)
-    honest = 2 * rng.standard_normal((2500, 3))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-    p = np.exp(2.5 * honest)
-    data = Predictions.from_probabilities(p / p.sum(1, keepdims=True), labels)
-    found = audit(data, policy=Policy.fit(data, 0.2), replicates=50).document
-    assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
-    assert found["policy"]["kept"] in ("yes", "no sign")
-    assert found["policy"]["fitted_on_these"]
 
 
 def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, capsys):
@@ -258,36 +217,3 @@ def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, cap
     assert audit(twice, policy=of_first, replicates=50).document["policy"]["fitted_on_these"]
     other = audit(write(here, "test.npz", seed=6), policy=policy, replicates=50)
     assert not other.document["policy"]["fitted_on_these"]
-
-
-def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
-    honest, y = drawn(1500, 4, 1.0, 3)
-    policy = Policy.fit(Predictions.from_logits(honest, y), 0.01)
-    assert policy.abstains
-    result = audit(Predictions.from_logits(*drawn(1200, 4, 1.0, 4)), policy=policy, replicates=50)
-    part = result.document["policy"]
-    assert [(offer["risk"], offer["coverage"]) for offer in part["menu"]] == list(policy.threshold.menu)
-    result.to_html(tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert f"{100 * policy.threshold.menu[0].risk:.6g}%" in page
-
-
-def test_prediction_sets_are_part_of_the_audit(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1, "--sets", 0.9)
-    test = write(here, "test.npz", n=1500, seed=6)
-    policy = Policy.load("policy.json")
-    audited = audit(test, policy=policy, replicates=50)
-    sets = audited.document["policy"]["sets"]
-    members = policy.predict_sets(test.logits)
-    inside = members[np.arange(1500), test.labels]
-    assert sets["rows"][0]["value"] == inside.mean()
-    assert sets["rows"][1]["value"] == members.sum(1).mean()
-    assert sets["hold"] == "no sign"
-    assert {row["name"]: row["value"] for row in sets["classes"]} == {
-        name: inside[test.labels == k].mean() for k, name in enumerate("abcd")
-    }
-    audited.to_html(here / "page.html")
-    write(here, "changed.npz", n=1500, seed=6, noise=0.3)
-    code, out, _ = run(capsys, "audit", "changed.npz", "--policy", "policy.json", "--fail-on", "broken", *QUICK)
-    assert code == 1
-    assert "Sets: " in out
