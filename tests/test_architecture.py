@@ -154,14 +154,6 @@ def test_imports_follow_the_arrow():
     assert not [line for path in modules() for line in against_the_arrow(path, part(path))]
 
 
-def test_an_import_against_the_arrow_is_noticed(tmp_path):
-    file = tmp_path / "x.py"
-    file.write_text("from calibrant.cli import main\nimport calibrant.report.text\nfrom calibrant import losses\n")
-    assert list(imported_parts(file)) == ["cli", "report", "losses"]
-    assert len(against_the_arrow(file, "metrics")) == 2
-    assert not against_the_arrow(file, "cli")
-
-
 MEASURING = (
     "_arrays",
     "_validation",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -272,28 +270,6 @@ def test_timm_script_trains_with_the_loss(
     expected = get("mbls", margin=0.5)(result["output"], result["labels"])
     torch.testing.assert_close(result["loss"], expected)
     assert not torch.allclose(expected, nn.functional.cross_entropy(result["output"], result["labels"]))
-
-
-def test_timm_s_own_script(tmp_path: Path) -> None:
-    """Where timm's repository is at hand: CALIBRANT_TIMM_SCRIPT names its train.py."""
-    script = os.environ.get("CALIBRANT_TIMM_SCRIPT")
-    if not script:
-        pytest.skip("CALIBRANT_TIMM_SCRIPT does not name timm's train.py")
-    from PIL import Image
-
-    for split in ("train", "validation"):
-        for label in ("a", "b"):
-            folder = tmp_path / split / label
-            folder.mkdir(parents=True)
-            for i in range(4):
-                Image.new("RGB", (32, 32), (i * 60, 0, 0)).save(folder / f"{i}.png")
-    flags = {"--data-dir": tmp_path, "--model": "resnet10t", "--num-classes": 2, "--smoothing": 0.1, "--epochs": 1}
-    flags |= {"-b": 4, "-j": 0, "--device": "cpu", "--img-size": 32}
-    command = [sys.executable, ROOT / "examples/timm_script.py", "acls:margin=1", script, "--no-prefetcher"]
-    command += [part for flag in flags.items() for part in flag]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "training with ACLS(margin=1.0)" in done.stderr
 
 
 # ---------------------------------------------------------------------- ten seeds

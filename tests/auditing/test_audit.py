@@ -31,20 +31,6 @@ def test_segmentation_pools_pixels_and_ignores_void():
     assert found.metrics["accuracy"] == pytest.approx(np.diag(table).sum() / table.sum())
 
 
-def test_a_file_in_pieces_gives_what_the_whole_gives(tmp_path):
-    z, y = drawn(3000, 4, 2.0, 12)
-    site = np.array(["x", "y"])[np.arange(3000) % 2]
-    whole = Predictions.from_logits(z, y, groups={"site": site})
-    for i in range(3):
-        whole.samples(slice(1000 * i, 1000 * (i + 1))).save(tmp_path / f"part-{i}.parquet")
-    first = audit(whole, replicates=50)
-    again = audit(Predictions.open(tmp_path), replicates=50)
-    assert again.metrics == pytest.approx(first.metrics)
-    for row, other in zip(again.models[0]["groups"][0]["rows"], first.models[0]["groups"][0]["rows"], strict=True):
-        assert row == pytest.approx(other, abs=1e-9)
-    assert [e["id"] for e in again.models[0]["errors"]] == [e["id"] for e in first.models[0]["errors"]]
-
-
 def test_models_are_compared_on_the_same_samples_only():
     z, y = drawn(1500, 5, 2.0, 13)
     same = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z / 2, y)}

@@ -79,14 +79,6 @@ def test_an_audit_shows_confidence_by_object_size(predictions, tmp_path):
     assert "Objectness deviation" in page
 
 
-def test_without_the_column_nothing_is_said_of_it(predictions, tmp_path):
-    plain = audit(Predictions.from_logits(predictions.logits, predictions.labels), replicates=50)
-    assert plain.document["models"][0]["objects"] is None
-    assert "objectness_deviation" not in plain.metrics
-    plain.to_html(tmp_path / "audit.html")
-    assert "object size" not in (tmp_path / "audit.html").read_text(encoding="utf-8").lower()
-
-
 def test_parts_add_up_and_the_largest_object_is_in_the_last_bin():
     random = np.random.default_rng(6)
     size, sure = np.append(random.uniform(0, 1, 40), 1.0), np.append(random.uniform(0, 1, 40), 0.5)

@@ -1,5 +1,7 @@
 """Every class on its own: hand-worked counts, exact limits, and no alarms about calibrated models."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -7,6 +9,7 @@ from scipy.stats import binomtest
 from calibrant import Predictions, audit
 from calibrant.auditing.classes import FAIR_FROM, check_classes
 from calibrant.auditing.collect import collect
+from tests.helpers.errors import facts
 
 
 def check(p, labels, **how):
@@ -43,7 +46,7 @@ def test_the_majority_and_mcnemar_by_hand():
     # Where only one is right: 40 positives found by the model, 60 negatives by the constant answer.
     assert majority.p_value == pytest.approx(binomtest(40, 100, 0.5).pvalue)
     findings = audit(Predictions.from_probabilities(p, labels), replicates=50).models[0]["findings"]
-    assert any("majority" in finding["title"] for finding in findings)
+    assert any(re.search(facts("49", "69", "1,000"), finding["evidence"]) for finding in findings)
 
 
 def test_a_rare_class_caps_the_verdict():
@@ -58,9 +61,7 @@ def test_a_rare_class_caps_the_verdict():
     assert all(fact in document["verdict"]["headline"] for fact in ("class 1", "8.00%", "0.20%"))
     levels = [finding["level"] for finding in document["findings"]]
     assert levels == sorted(levels, key=["poor", "fair", "info", "good"].index), "the worst is first"
-    titles = [finding["title"] for finding in document["findings"]]
-    assert "class 1" in titles[0]
-    assert any("4 decimal" in title for title in titles)
+    assert "class 1" in document["findings"][0]["title"]
 
 
 def test_two_brier_scores_have_two_names():

@@ -150,12 +150,8 @@ def test_what_is_not_asked_rightly_is_refused():
         ("risk@0.8 <= 0.05", "risk_at_coverage_0.8", True, 0.05),
         ("risk@85% <= 5 %", "risk_at_coverage_0.85", True, 0.05),
         ("coverage@0.03 > .5", "coverage_at_risk_0.03", False, 0.5),
-        ("ece_100 <= 1e-2", "ece_100", True, 0.01),
         ("policy.risk <= 0.05", "policy.risk", True, 0.05),
-        ("classwise_ece <= 0.01", "classwise_ece", True, 0.01),
         ("nll <= 3", "nll", True, 3.0),
-        ("brier <= 1.5", "brier", True, 1.5),
-        ("policy.cost <= 40", "policy.cost", True, 40.0),
         ("accuracy >= 1", "accuracy", False, 1.0),
         ("risk@80% <= 0.5%", "risk_at_coverage_0.8", True, 0.005),
     ],
@@ -190,21 +186,18 @@ def test_a_margin_lies_on_the_worse_side():
         ("x" * 5000 + " <= 1", "metric"),
         # Shares without their sign of percent: both spellings are said.
         ("ece <= 3", "3% 0.03"),
-        ("accuracy >= 90", "90% 0.9"),
-        ("aurc <= 5", "5% 0.05"),
         ("risk@0.8 <= 5", "5% 0.05"),
         ("risk@80 <= 5%", "80% 0.8"),
         ("policy.risk <= 5", "5% 0.05"),
         ("accuracy no worse by 2.5", "2.5% 0.025"),
-        ("ece <= 1", "every model 1% 0.01"),
-        ("policy.coverage > 0", "every model >="),
-        *((text, "every model") for text in ("ece <= 300%", "accuracy >= 0", "nll >= 0", "brier <= 2")),
-        ("accuracy no worse by 100%", "every model"),
-        *((text, "no model") for text in ("ece <= -0.01", "accuracy >= 101%", "brier >= 2.5")),
-        ("nll <= 5%", "nll share"),
-        ("policy.cost <= 5%", "policy.cost share"),
+        ("ece <= 1", "1% 0.01"),
+        # Limits that every model keeps or none, and units that the metric has not.
+        *((text, text.split()[0]) for text in (
+            "policy.coverage > 0", "ece <= 300%", "accuracy >= 0", "brier <= 2", "accuracy no worse by 100%",
+            "ece <= -0.01", "accuracy >= 101%", "brier >= 2.5", "nll <= 5%", "policy.cost <= 5%",
+        )),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_one_sentence(text, told):
     with pytest.raises(ValueError, match=facts(*told.split())) as error:
         parse_requirement(text)

@@ -227,6 +227,8 @@ CASES += [
     (f"{GRAPH} --inputs five.json", "--inputs five.json .npy .npz"),
     (f"{GRAPH} --inputs pipe.npz", "--inputs pipe.npz pipe"),
     (f"{GRAPH} -o model-in.onnx", "model-in.onnx"),
+    (f"{GRAPH} --expected none.npz", "none.npz"),
+    (f"{GRAPH} --column logits=score", "--expected"),
     (f"{NET}", "package.module:factory nets_of_mine"),
     (f"{NET}.py", "nets_of_mine:NAME"),
     (f"{NET}:Nut", "nets_of_mine Nut"),

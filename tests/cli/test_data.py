@@ -213,13 +213,6 @@ def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
     assert again.boxes.corners.tolist() == lazy.boxes.corners.tolist()
     for before, after in zip(lazy, again, strict=True):
         assert np.array_equal(np.asarray(before.input), np.asarray(after.input))
-    # Taken up again: what is there is not written anew, what is missing is.
-    files = sorted(out.rglob("*.png"))
-    stamp = files[0].stat().st_mtime_ns
-    files[1].unlink()
-    assert run(*words) == 0
-    assert files[0].stat().st_mtime_ns == stamp
-    assert files[1].exists()
     assert run(*words[:2], household, "context-only", *words[4:]) == 2
     assert str(out) in capsys.readouterr().err
 

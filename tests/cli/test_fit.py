@@ -28,15 +28,6 @@ def test_a_share_is_a_number_or_in_percent(here, capsys):
     assert json.loads(policies[0])["target_risk"] == 0.1
 
 
-def test_labels_may_be_missing(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    np.savez("new.npz", logits=np.random.default_rng(5).standard_normal((50, 4)))
-    code, out, _ = run(capsys, "apply", "policy.json", "new.npz")
-    assert code == 0
-    assert "labels" in out
-    assert pyarrow.parquet.read_table("decisions.parquet").num_rows == 50
-
-
 SPLIT_COLUMNS = ("--column", "labels=truth", "--column", "probabilities=p_*")
 
 

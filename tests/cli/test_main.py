@@ -111,10 +111,3 @@ def test_an_error_is_never_printed_where_data_are_expected(tmp_path):
 def test_a_full_disk_is_one_sentence(words):
     result = subprocess.run(["bash", "-c", f"{sys.executable} -m calibrant {words} >/dev/full"], capture_output=True)
     assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
-
-
-def test_help_of_everything(run):
-    for arguments in ([], ["--help"], ["lens", "--help"], ["demo", "--help"], ["methods", "--help"]):
-        code, out, _ = run(*arguments)
-        assert code == 0
-        assert "Usage: calibrant" in out

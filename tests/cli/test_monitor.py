@@ -1,11 +1,13 @@
 """``calibrant monitor``: exit codes, what is printed, the state over several runs."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
+from tests.helpers.errors import facts
 from tests.helpers.policies import run
 from tests.helpers.watches import draw
 
@@ -55,38 +57,36 @@ def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
     assert len(corrected) == 500
 
 
+def test_an_alarm_of_another_kind_may_be_passed_over(folder, tmp_path, capsys):
+    draw(900, 50, shift=3.0, known=0.0).save(tmp_path / "moved.parquet")
+    words = ("monitor", folder / "policy.json", tmp_path / "moved.parquet", "-q")
+    assert [run(capsys, *words, "--alarm-on", kind)[0] for kind in ("any", "promise")] == [1, 0]
+
+
 def test_labels_alone_are_joined_to_what_the_state_has_seen(folder, tmp_path, state, capsys):
     batch = draw(300, 8)
     names = [f"{number:05d}" for number in range(300)]  # which look like numbers
-    hidden = Predictions.from_logits(
-        batch.logits, np.full(300, -100), ids=names, class_names=batch.class_names, groups=batch.groups
-    )
-    hidden.save(tmp_path / "new.parquet")
-    policy = folder / "policy.json"
-    first = json.loads(run(capsys, "monitor", policy, tmp_path / "new.parquet", "--state", state, "--json")[1])
-    assert first["risk"]["answers"] == 0
+    columns = {"ids": names, "class_names": batch.class_names, "groups": batch.groups}
+    Predictions.from_logits(batch.logits, np.full(300, -100), **columns).save(tmp_path / "new.parquet")
+    words = ("monitor", folder / "policy.json", "--state", state)
+    assert run(capsys, *words, tmp_path / "new.parquet", "-q")[0] == 0
     rows = [f"{name},{'abcd'[label]}\n" for name, label in zip(names, batch.labels, strict=True)]
     (tmp_path / "labels.csv").write_text("".join(["id,label\n", *rows, "5,a\n", "6,a\n"]))
-    words = ("monitor", policy, "--labels", tmp_path / "labels.csv")
-    code, out, _ = run(capsys, *words, "--state", state, "--json")
-    document = json.loads(out)
-    assert code == 0
-    assert document["risk"]["answers"] == document["batches"][0]["accepted"] > 0
+    words = (*words, "--labels", tmp_path / "labels.csv")
+    document = json.loads(run(capsys, *words, "--json")[1])
     assert document["late_labels"] == {"labels": 302, "matched": 300, "unmatched": 2}
-    assert json.loads(run(capsys, "monitor", policy, "--state", state, "--json")[1])["risk"] == document["risk"]
-    again = json.loads(run(capsys, *words, tmp_path / "new.parquet", "--json")[1])  # with the batch, in a new watch
-    assert (again["risk"]["answers"], len(again["batches"])) == (document["risk"]["answers"], 1)
-    assert run(capsys, *words)[0] == 2  # without a state there is nothing they could belong to
+    assert document["risk"]["answers"] == document["batches"][0]["accepted"] > 0
     (tmp_path / "labels.csv").write_text("id,label\n12,a\n")
-    code, _, err = run(capsys, *words, "--state", state)
-    assert code == 2
-    assert "'12'" in err
+    code, _, err = run(capsys, *words)
+    assert (code, "'12'" in err) == (2, True)
 
 
 def test_an_alarm_is_acknowledged(folder, state, capsys):
     words = ("monitor", folder / "policy.json", "--state", state)
-    assert run(capsys, *words, folder / "bad.parquet")[0] == 1
-    assert run(capsys, *words)[0] == 1
+    code, out, err = run(capsys, *words, folder / "week2.parquet", folder / "bad.parquet", folder / "week2.parquet")
+    assert (code, "bad.parquet" in out, str(state) in err) == (1, True, True)
+    assert re.search(facts("week2.parquet", "500"), err), "the second time it is no news"
+    assert run(capsys, *words)[0] == run(capsys, *words, "--alarm-on", "promise")[0] == 1
     code, out, _ = run(capsys, *words, "--acknowledge", "the camera was cleaned", folder / "week1.parquet")
     assert code == 0
     assert "the camera was cleaned" in out

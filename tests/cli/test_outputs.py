@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant import Policy, Predictions, audit
+from calibrant import Monitor, Policy, Predictions, audit
 
 COMMANDS = {
     "audit": (["audit", "plain.npz", "--replicates", "20", "-o"], ".html"),
@@ -84,11 +84,13 @@ def killed(write, moment, monkeypatch):
 
 
 @pytest.mark.parametrize("moment", ["half", "renaming"])
-@pytest.mark.parametrize("result", ["policy.json", "report.html", "audit.json"])
+@pytest.mark.parametrize("result", ["policy.json", "report.html", "audit.json", "watch.json"])
 def test_a_kill_while_writing_leaves_the_old_file(here, monkeypatch, result, moment):
-    found = audit(Predictions.open("plain.npz"), replicates=20) if result != "policy.json" else None
+    policy, predictions = Policy.load("plain.json"), Predictions.open("plain.npz")
+    found = audit(predictions, replicates=20) if result in ("report.html", "audit.json") else None
     writers = {
-        "policy.json": Policy.load("plain.json").save,
+        "policy.json": policy.save,
+        "watch.json": Monitor(policy).update(predictions).save,
         "report.html": found and found.to_html,
         "audit.json": found and found.to_json,
     }

@@ -7,7 +7,6 @@ from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.data import read
 from calibrant.training import load, train
-from calibrant.training.run_folder import RunFolder
 from tests.helpers.digit_runs import RECIPE
 from tests.helpers.errors import facts
 
@@ -36,20 +35,7 @@ def run(*words):
     return stop.value.code
 
 
-def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert (
-        run("train", recipe, "-o", folder, "--loss", "ls", "--set", "loss.alpha=0.1", "--set", "training.epochs=1") == 0
-    )
-    assert "accuracy" in capsys.readouterr().out
-    assert RunFolder(folder).recipe().loss.parameters == {"alpha": 0.1}
-    assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
-    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
-    assert run("train", recipe, "-o", folder) == 2
-    assert "--resume" in capsys.readouterr().err
-
-
-def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
+def test_from_training_to_an_exported_policy(undisturbed, recipe, tmp_path, capsys):
     """train, audit, fit, export: the graph takes pixels from 0 to 1 and answers as the run's predictions do."""
     import onnxruntime
 
@@ -67,6 +53,8 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     assert np.array_equal(answers["label"], expected)
     assert 0 < answers["accept"].mean() <= 1
     capsys.readouterr()
+    assert run("train", recipe, "-o", undisturbed) == 2
+    assert "--resume" in capsys.readouterr().err
     assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
     assert str(tmp_path) in capsys.readouterr().err
 

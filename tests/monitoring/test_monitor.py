@@ -42,13 +42,6 @@ def test_batches_that_both_have_count_once(policy, named, tmp_path):
     assert both.merge(tmp_path / "b.json").state == watched(policy, named[:3]).state
 
 
-def test_the_same_batch_again_is_skipped_and_said(policy, named):
-    monitor = watched(policy, [named[0], ("copy", named[0][1])])
-    assert monitor.state == watched(policy, named[:1]).state
-    (remark,) = monitor.remarks
-    assert "copy" in remark
-
-
 def test_late_labels_are_added_once(policy, named):
     name, batch = named[0]
     rng = np.random.default_rng(0)
@@ -72,15 +65,6 @@ def test_labels_that_have_changed_are_not_counted(policy, named):
     monitor = watched(policy, [(name, batch), (name, other)])
     assert monitor.state == watched(policy, named[:1]).state
     assert name in monitor.remarks[0]
-
-
-def test_labels_of_both_machines_for_one_batch(policy, named):
-    name, batch = named[0]
-    hidden = Predictions.from_logits(
-        batch.logits, np.full(len(batch), -100), ids=batch.ids, class_names=batch.class_names
-    )
-    both = watched(policy, [(name, hidden)]).merge(watched(policy, [(name, batch)]))
-    assert both.watch.overall.answers == watched(policy, [(name, batch)]).watch.overall.answers
 
 
 def test_a_labelled_sample_counts_for_the_promise_alone(policy, named):

@@ -2,9 +2,6 @@
 
 import copy
 import json
-import signal
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -115,28 +112,6 @@ def test_only_new_labels_count():
     assert new == arrival(15, 1, north=(10, 1), south=(5, 0))
     assert find_new_labels(arrival(10, 2), arrival(10, 1)) is None
     assert find_new_labels(arrival(10, 2), arrival(12, 5)) is None
-
-
-KILLED = """
-import os, signal, sys
-from calibrant.monitoring.state import read_state, write_state
-from tests.helpers.errors import facts
-state = read_state(sys.argv[1])
-state.batches.pop()
-state.labels.pop()
-os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-write_state(state, sys.argv[1])
-"""
-
-
-def test_after_a_kill_in_the_middle_of_a_write_the_old_state_is_there(state, tmp_path):
-    path = tmp_path / "watch.json"
-    write_state(state, path)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 2  # the half-written file beside it
-    assert read_state(path) == state
-    write_state(state, path)
 
 
 def test_a_state_that_could_not_be_read_again_is_not_written(state, tmp_path, monkeypatch):

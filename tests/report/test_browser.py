@@ -224,20 +224,6 @@ def test_sorting_by_mouse(opened: Open) -> None:
     assert page.column("classes-0", 0) == sorted(r["name"] for r in rows)
 
 
-def test_sorting_by_keyboard(opened: Open) -> None:
-    page = opened("one")
-    rows = page.document["models"][0]["classes_table"]
-    by_count = [r["count"] for r in sorted(rows, key=lambda r: r["count"])]
-    button = page.page.locator("#classes-0 thead th").nth(2).locator("button")
-    button.focus()
-    page.page.keyboard.press("Enter")
-    assert [value_of(c) for c in page.column("classes-0", 2)] == by_count[::-1]
-    page.page.keyboard.press("Space")
-    assert [value_of(c) for c in page.column("classes-0", 2)] == by_count
-    page.page.keyboard.press("Tab")
-    assert page.run("document.activeElement.textContent") == "Right"
-
-
 def test_errors_sort_by_words_and_numbers(opened: Open) -> None:
     page = opened("three")  # the sample ids of these files are numbers
     page.page.locator('.tools[data-table="errors-0"] button').click()
@@ -269,18 +255,6 @@ def test_of_many_classes_come_the_worst_thirty_first(opened: Open) -> None:
     assert len(page.column("classes-0", 0)) == len(rows)
     tools.locator("button").click()
     assert len(page.column("classes-0", 0)) == 30
-
-
-def test_numbers_behind_a_figure_unfold_by_keyboard(opened: Open) -> None:
-    page = opened("one")
-    details = page.page.locator("#reliability details")
-    assert not details.locator("table").is_visible()
-    details.locator("summary").focus()
-    page.page.keyboard.press("Enter")
-    assert details.locator("table").is_visible()
-    part = page.document["models"][0]["reliability"]
-    shown = [value_of(c.text_content()) for c in details.locator("tbody tr td:nth-child(2)").all()]
-    assert shown == part["count"]
 
 
 def test_copying_the_command(opened: Open) -> None:

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from calibrant.report import write_activation_page, write_audit, write_comparison
-from calibrant.report.html.data_page import is_page
 from tests.helpers import page_documents
 from tests.helpers.audit_document import HOSTILE, document
 from tests.helpers.errors import facts
@@ -188,10 +187,3 @@ def test_what_cannot_be_drawn_is_said_and_nothing_is_written(tmp_path, write, wh
         write(path, made, *([[]] if write is write_activation_page else []))
     assert path.read_text(encoding="utf-8") == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_pages_of_data_sets_are_known(tmp_path):
-    WRITERS["data"](tmp_path / "a.html")
-    (tmp_path / "b.html").write_text("<html>calibrant data inspect</html>")
-    (tmp_path / "c.html").mkdir()
-    assert [is_page(tmp_path / f"{name}.html") for name in "abcd"] == [True, False, False, False]

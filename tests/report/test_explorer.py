@@ -70,23 +70,6 @@ def test_marker_lies_where_the_axes_say(opened: Open) -> None:
         assert seen["dot"][1] == pytest.approx(np.polyval(down, curve["risk"][at]), abs=0.3)
 
 
-def test_slider_by_keyboard(opened: Open) -> None:
-    page = opened("one")
-    curve = curves(page.document)[0]
-    slider = page.page.locator("#rc-slider")
-    slider.focus()
-    for key, at in (
-        ("Home", 0),
-        ("ArrowRight", 1),
-        ("ArrowUp", 2),
-        ("ArrowLeft", 1),
-        ("End", len(curve["coverage"]) - 1),
-    ):
-        slider.press(key)
-        assert value_of(page.shown("accepted")) == curve["accepted"][at]
-    assert slider.get_attribute("aria-valuetext").startswith("coverage 100.00%, risk ")
-
-
 def test_tab_reaches_the_slider_and_focus_is_seen(opened: Open) -> None:
     page = opened("one")
     for _ in range(60):

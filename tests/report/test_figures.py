@@ -114,13 +114,6 @@ def test_figures_in_other_formats_are_the_same_each_time(tmp_path, suffix, magic
     assert contents.pop().startswith(magic)
 
 
-@pytest.mark.parametrize("draw", [draw_reliability, draw_confidence_histogram, draw_risk_coverage])
-def test_figures_of_next_to_nothing(tmp_path, draw):
-    parts = {draw_reliability: "reliability", draw_confidence_histogram: "histogram", draw_risk_coverage: "curves"}
-    draw(tmp_path / "x.png", document("minimal")["models"][0][parts[draw]])
-    assert (tmp_path / "x.png").stat().st_size > 1000
-
-
 WITHOUT_ACCURACY = {k: v for k, v in MODEL["reliability"].items() if k != "accuracy"}
 REFUSED = [
     (lambda path: draw_reliability(path.with_suffix(".gif"), MODEL["reliability"]), ".gif"),
@@ -307,10 +300,3 @@ def test_bands_reach_one_standard_deviation():
     corners = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert corners.max() == pytest.approx((ordered.mean(0) + ordered.std(0)).max())
     assert corners.min() == pytest.approx((ordered.mean(0) - ordered.std(0)).min())
-
-
-def test_axes_stand_row_after_row():
-    figure, axes = new_axes((4, 3), 3, 2)
-    assert [axis.get_subplotspec().num1 for axis in axes] == [0, 1, 2, 3, 4, 5]
-    assert not axes[0].spines["top"].get_visible()
-    assert list(figure.get_size_inches()) == [4, 3]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.losses import describe, names
 from calibrant.metrics import METRICS
 from calibrant.report import (
     Cell,
@@ -25,15 +24,7 @@ from calibrant.report import (
     write_paper_page,
     write_watch,
 )
-from calibrant.report.html import (
-    card,
-    cards,
-    collect_abbreviations,
-    columns,
-    explain_abbreviations,
-    maps_page,
-    mark_abbreviations,
-)
+from calibrant.report.html import collect_abbreviations, explain_abbreviations, maps_page, mark_abbreviations
 from calibrant.report.html.data_page import (
     NAMED_CLASSES,
     captioned_picture,
@@ -195,16 +186,6 @@ def test_the_page_of_a_paper_has_figure_table_notes_and_the_command(tmp_path):
     )
 
 
-def test_a_card_escapes_what_it_shows_and_leaves_out_what_it_was_not_given():
-    made = card("ECE <1>", "4.20%", "A & B", interval="[1%, 9%]", level="poor")
-    tree = Tree(made)
-    assert all(words in tree.one("article", of_class="poor")["text"] for words in ("ECE <1>", "A & B", "[1%, 9%]"))
-    plain = card("ECE", "4.20%", "text")
-    assert not Tree(plain).all("span", of_class="ci")
-    assert cards(made, plain) == f'<div class="cards">{made}{plain}</div>'
-    assert cards() == columns() == ""
-
-
 def marked(html, methods=None):
     return mark_abbreviations(html, collect_abbreviations(methods), in_names=bool(methods))
 
@@ -258,11 +239,6 @@ def test_every_label_in_capitals_has_a_title():
             assert {word.lower(), metric.label.lower()} & set(entries), metric.label
 
 
-def test_every_loss_has_a_title_in_words():
-    for name in names():
-        assert not re.search(r"[A-Z]{2}", describe(name).title), name
-
-
 # ---------------------------------------------------------------------- activation maps and maps of an image
 
 
@@ -296,16 +272,6 @@ def test_the_page_of_an_image_shows_what_was_painted_and_said(tmp_path, monkeypa
         assert text in page
     monkeypatch.setattr(maps_page, "LARGEST", 10)
     assert next(pictures_of(page_of(of_maps, tmp_path, maps))).shape == (6, 8, 3), "large maps are thinned"
-
-
-def test_maps_of_a_method_are_painted_from_its_arrays():
-    maps = image_maps()
-    painted = maps.maps_of(maps.methods[0])
-    assert list(painted) == ["prediction", "confidence", "rank", "normalised_rank"]
-    assert np.array_equal(painted["prediction"], paint_labels(maps.methods[0].predicted, 3))
-    right = ~maps.methods[0].wrong
-    assert np.array_equal(painted["rank"][right], painted["normalised_rank"][right])
-    assert maps.shown_classes == [0, 1, 2]
 
 
 def test_classes_have_their_colours_and_void_is_grey():
@@ -364,10 +330,6 @@ def test_axes_carry_the_names_of_batches():
     shown = re.findall(r">week(\d+)</text>", many)  # without what all of them have in common
     assert len(shown) == len(set(shown)) >= 4
     assert len(marks_of(many)) <= 302
-
-
-def test_dots_are_the_rates_of_the_arrivals(tmp_path):
-    assert "week1.parquet: 5.00% of 300 answers wrong" in page_of(write_watch, tmp_path, watch())
 
 
 @pytest.mark.parametrize("missing", ["labels", "sketch", "everything"])
