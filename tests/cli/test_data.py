@@ -137,6 +137,7 @@ def inspect_and_die(words, folder):
     main(words)
 
 
+@pytest.mark.slow
 def test_inspect_killed_and_repeated(household, tmp_path):
     """Killed after the page and before its figures, or before the page: what is there is known as ours."""
     words = ["data", "inspect", str(household), "--quiet", "-o"]
