@@ -12,7 +12,7 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
-from tests.helpers.policies import run, write
+from tests.helpers.policies import write
 
 QUICK = ("--replicates", 20, "-o", "none")
 
@@ -76,19 +76,19 @@ def table(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_next_command_has_the_options_of_the_audit_and_runs(table, capsys):
+def test_the_next_command_has_the_options_of_the_audit_and_runs(table, run):
     reading = ["--column", "labels=my truth", "--column", "probabilities=a,b,c"]
-    code, out, err = run(capsys, "audit", "my predictions.csv", *reading, "--json", "--replicates", 50)
+    code, out, err = run("audit", "my predictions.csv", *reading, "--json", "--replicates", 50)
     assert code == 0, err
     command = json.loads(out)["next"]["command"]
     parts = ["my_predictions_fit.npz", "my_predictions_judge.npz"]
     first, second, third = (shlex.split(line) for line in command.split(" && "))
     assert first == ["calibrant", "holdout", "my predictions.csv", *reading, "-o", *parts]
     assert command in (table / "report.html").read_text(encoding="utf-8").replace("&#x27;", "'").replace("&amp;", "&")
-    code, printed, _ = run(capsys, "audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
+    code, printed, _ = run("audit", "my predictions.csv", *reading, "--replicates", 50, "-o", "none")
     assert printed.rstrip().endswith(command)
     for words in (first, second, [*third, "--replicates", 20]):
-        code, out, err = run(capsys, *words[1:])
+        code, out, err = run(*words[1:])
         assert code == 0, err
 
 
@@ -160,14 +160,14 @@ def test_the_parts_of_a_divided_file_are_files_of_this_folder(file, stem):
     assert words[words.index("-o") + 1] == f"{stem}_fit.npz"
 
 
-def test_the_held_out_file_of_one_model_is_not_that_of_another(capsys, tmp_path, monkeypatch):
+def test_the_held_out_file_of_one_model_is_not_that_of_another(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     z, y = drawn(2000, 5, 1.0, 4)
     Predictions.from_logits(z, y).save("better.npz")
     Predictions.from_logits(3 * z, y).save("worse.npz")
     Predictions.from_logits(*drawn(1000, 5, 3.0, 5)).save("val_of_worse.npz")
     words = ("worse.npz", "better.npz", "--val", "val_of_worse.npz", "--replicates", 50, "-o", "none", "--json")
-    step = json.loads(run(capsys, "audit", *words)[1])["next"]
+    step = json.loads(run("audit", *words)[1])["next"]
     assert "better.npz" in step["command"]
     assert "val_of_worse" not in step["command"]
 
@@ -201,7 +201,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here, capsys):
+def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here):
     val = Predictions.open("val.npz")
     policy = Policy.fit(val, 0.2, sets=0.9)
     result = audit(val, policy=policy, replicates=50)

@@ -53,23 +53,18 @@ def household(tmp_path):
     return root
 
 
-def run(*words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code
-
-
-def inspected(capsys, *words):
-    assert run("data", "inspect", *words, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+def inspected(run, *words):
+    code, out, _ = run("data", "inspect", *words, "--json")
+    assert code == 0
+    return json.loads(out)
 
 
 def found(facts, kind):
     return {finding["what"]: finding["times"] for finding in facts[kind]}
 
 
-def test_inspect_counts_and_lists_everything(household, capsys):
-    document = inspected(capsys, household)
+def test_inspect_counts_and_lists_everything(household, run):
+    document = inspected(run, household)
     assert document["layout"] == "voc"
     assert document["samples"] == 6
     facts = document["splits"]["all"]
@@ -96,12 +91,12 @@ def test_inspect_counts_and_lists_everything(household, capsys):
     assert [c["what"] for c in copies] == ["identical samples with different labels"]
 
 
-def test_inspect_draws_a_page(household, tmp_path, capsys):
+def test_inspect_draws_a_page(household, tmp_path, run):
     out = tmp_path / "page"
-    assert run("data", "inspect", household, "-o", out, "--decode") == 0
-    captured = capsys.readouterr()
-    assert "6 samples" in captured.out
-    assert str(out / "index.html") in captured.err
+    result, text, err = run("data", "inspect", household, "-o", out, "--decode")
+    assert result == 0
+    assert "6 samples" in text
+    assert str(out / "index.html") in err
     with Image.open(out / "contact-sheet-all.png") as sheet:
         assert sheet.width > 500
     page = (out / "index.html").read_text()
@@ -112,21 +107,21 @@ def test_inspect_draws_a_page(household, tmp_path, capsys):
     assert '<section class="verdict poor"' in page, "copies with different labels"
 
 
-def test_inspect_writes_over_its_own_page(household, tmp_path, capsys):
+def test_inspect_writes_over_its_own_page(household, tmp_path, run):
     out = tmp_path / "page"
-    assert run("data", "inspect", household, "-o", out, "--samples", "3") == 0
+    assert run("data", "inspect", household, "-o", out, "--samples", "3")[0] == 0
     first = sorted(path.name for path in out.iterdir())
     assert first == ["contact-sheet-all.png", "index.html", "summary.svg"]
     (out / "notes.txt").write_text("mine")
     (out / ".calibrant-part.000000000000.abcdefgh.png").write_text("left by a killed run")
     before = (out / "index.html").read_bytes()
-    assert run("data", "inspect", household, "-o", out, "--samples", "4") == 0
+    assert run("data", "inspect", household, "-o", out, "--samples", "4")[0] == 0
     assert (out / "index.html").read_bytes() != before
     assert sorted(path.name for path in out.iterdir()) == sorted([*first, "notes.txt"])
     assert (out / "notes.txt").read_text() == "mine"
     (out / "index.html").write_text("<html>mine</html>")
-    assert run("data", "inspect", household, "-o", out) == 2
-    assert str(out) in capsys.readouterr().err
+    result, _, err = run("data", "inspect", household, "-o", out)
+    assert (result, str(out) in err) == (2, True)
     assert (out / "index.html").read_text() == "<html>mine</html>"
 
 
@@ -138,13 +133,13 @@ def inspect_and_die(words, folder):
 
 
 @pytest.mark.slow
-def test_inspect_killed_and_repeated(household, tmp_path):
+def test_inspect_killed_and_repeated(household, tmp_path, run):
     """Killed after the page and before its figures, or before the page: what is there is known as ours."""
     words = ["data", "inspect", str(household), "--quiet", "-o"]
     assert finish(start(inspect_and_die, [*words, str(tmp_path / "out")], tmp_path)) == -signal.SIGKILL
     assert any(path.name.startswith(".calibrant-part.") for path in (tmp_path / "out").iterdir())
-    assert run(*words, tmp_path / "out") == 0
-    assert run(*words, tmp_path / "whole") == 0
+    assert run(*words, tmp_path / "out")[0] == 0
+    assert run(*words, tmp_path / "whole")[0] == 0
     names = [path.name for path in (tmp_path / "whole").iterdir()]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
     for name in names:
@@ -174,13 +169,14 @@ def test_refused_inspections_leave_no_folder(household, tmp_path, monkeypatch, r
     assert re.search(facts(*told.split()), refuse("data", "inspect", household, "-o", "a/b", *words))
 
 
-def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
+def test_splits_of_any_name_have_a_contact_sheet(tmp_path, run):
     names = ["a/b", "a-b", "../up", "$x$", "_y", "\u202e", "x" * 300, "a\0b", "<script>alert(1)</script>"]
     pixels = np.zeros((len(names), 4, 4, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=pixels, y=np.arange(len(names)) % 2, split=np.array(names))
     out = tmp_path / "out"
-    assert run("data", "inspect", tmp_path / "set.npz", "-o", out, "--json") == 0
-    files = json.loads(capsys.readouterr().out)["files"]
+    result, text, _ = run("data", "inspect", tmp_path / "set.npz", "-o", out, "--json")
+    assert result == 0
+    files = json.loads(text)["files"]
     assert len(set(files.values())) == len(names) + 2
     assert sorted(str(path) for path in out.iterdir()) == sorted(files.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "set.npz"]
@@ -189,7 +185,7 @@ def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
     assert "\u202e" not in page
 
 
-def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
+def test_make_variant_writes_what_is_made_lazily(household, tmp_path, run):
     out = tmp_path / "alone"
     words = [
         "data",
@@ -203,8 +199,9 @@ def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
         "--skip-broken",
         "--json",
     ]
-    assert run(*words) == 0
-    summary = json.loads(capsys.readouterr().out)
+    result, text, _ = run(*words)
+    assert result == 0
+    summary = json.loads(text)
     lazy = single_object(read(household, on_error="skip"), (9, 8, 7))
     assert summary["splits"]["all"]["samples"] == len(lazy)
     again = read(out, "all")
@@ -214,35 +211,35 @@ def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
     assert again.boxes.corners.tolist() == lazy.boxes.corners.tolist()
     for before, after in zip(lazy, again, strict=True):
         assert np.array_equal(np.asarray(before.input), np.asarray(after.input))
-    assert run(*words[:2], household, "context-only", *words[4:]) == 2
-    assert str(out) in capsys.readouterr().err
+    result, _, err = run(*words[:2], household, "context-only", *words[4:])
+    assert (result, str(out) in err) == (2, True)
 
 
-def test_readers_take_options(household, capsys):
+def test_readers_take_options(household, run):
     rename = json.dumps({"tea cup": "cup", "teacup": "cup"})
-    facts = inspected(capsys, household, "--option", f"rename={rename}")["splits"]["all"]
+    facts = inspected(run, household, "--option", f"rename={rename}")["splits"]["all"]
     assert list(facts["class_counts"]) == ["cup", "spoon"]
 
 
-def test_only_repeated_splits_are_left_out(household, capsys):
+def test_only_repeated_splits_are_left_out(household, run):
     lists = household / "ImageSets" / "Main"
     lists.mkdir(parents=True)
     (lists / "trainval.txt").write_text("000001\n000002\n")
     (lists / "test.txt").write_text("000004\n")
-    assert inspected(capsys, household)["samples"] == 3
+    assert inspected(run, household)["samples"] == 3
     (lists / "train.txt").write_text("000001\n")
     (lists / "val.txt").write_text("000002\n")
-    assert run("data", "inspect", household, "--json") == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["samples"] == 3
-    assert "trainval" in captured.err
-    assert inspected(capsys, household, "--split", "trainval")["samples"] == 2
+    result, text, err = run("data", "inspect", household, "--json")
+    assert result == 0
+    assert json.loads(text)["samples"] == 3
+    assert "trainval" in err
+    assert inspected(run, household, "--split", "trainval")["samples"] == 2
 
 
-def test_several_sets_in_one_folder_are_not_guessed(household, capsys):
+def test_several_sets_in_one_folder_are_not_guessed(household, run):
     (household.parent / "other").symlink_to(household)
-    assert run("data", "inspect", household.parent) == 2
-    assert "household" in capsys.readouterr().err
+    result, _, err = run("data", "inspect", household.parent)
+    assert (result, "household" in err) == (2, True)
 
 
 NASTY = ["\x1b[31mred", "a\x07b", "\u202egnp.exe", "c\x9b2J", "line\nline", "[bold]x[/bold]", "caf\udce9"]
@@ -251,32 +248,33 @@ NASTY = ["\x1b[31mred", "a\x07b", "\u202egnp.exe", "c\x9b2J", "line\nline", "[bo
 @pytest.mark.parametrize(
     ("words", "code"), [([], 0), (["--json"], 0), (["--option", "\x1b[2J=1"], 2), (["--split", "\x1b[2J"], 2)]
 )
-def test_names_in_folders_cannot_reach_the_terminal(tmp_path, capsys, words, code):
+def test_names_in_folders_cannot_reach_the_terminal(tmp_path, run, words, code):
     root = tmp_path / "\x1b]0;set"
     for i, name in enumerate(NASTY):
         (root / name).mkdir(parents=True)
         Image.new("RGB", (4, 3), (i, i, i)).save(root / name / "\x1b[2J.png")
         (root / name / "\x9bbroken.png").write_bytes(b"")
-    assert run("data", "inspect", root, *words) == code
-    captured = capsys.readouterr()
-    assert not [c for c in captured.out + captured.err if not c.isprintable() and c != "\n"]
-    assert ("[bold]x[/bold]" in captured.out) == (code == 0)
+    result, text, err = run("data", "inspect", root, *words)
+    assert result == code
+    assert not [c for c in text + err if not c.isprintable() and c != "\n"]
+    assert ("[bold]x[/bold]" in text) == (code == 0)
 
 
-def test_files_and_long_names_do_not_flood_the_terminal(tmp_path, capsys):
+def test_files_and_long_names_do_not_flood_the_terminal(tmp_path, run):
     root = tmp_path / "set"
     annotate(root, "000001", [("cup" * 100_000, 2, 3, 20, 18), ("b", 1, 1, 5, 5)])
-    assert run("data", "inspect", root, "-o", tmp_path / "page") == 0
-    assert len(capsys.readouterr().out) < 20_000
+    result, text, _ = run("data", "inspect", root, "-o", tmp_path / "page")
+    assert result == 0
+    assert len(text) < 20_000
 
 
-def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, capsys):
+def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, run):
     for seed, name in enumerate(("one", "two")):
         annotate(tmp_path / name / "set", "000001", [("cup", 5, 5, 20, 20)], seed=seed)
     words = ["context-only", "-o", tmp_path / "out", "--fill", "1,2,3"]
-    assert run("data", "make-variant", tmp_path / "one" / "set", *words) == 0
-    assert run("data", "make-variant", tmp_path / "two" / "set", *words) == 2
-    assert "out" in capsys.readouterr().err
+    assert run("data", "make-variant", tmp_path / "one" / "set", *words)[0] == 0
+    result, _, err = run("data", "make-variant", tmp_path / "two" / "set", *words)
+    assert (result, "out" in err) == (2, True)
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):
@@ -290,6 +288,6 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     assert read(tmp_path / "out", "all").soft.tolist() == [[1, 0], [0, 1]]
 
 
-def test_make_variant_stops_at_broken_samples(household, tmp_path, capsys):
-    assert run("data", "make-variant", household, "context-only", "-o", tmp_path / "x") == 2
-    assert "000005" in capsys.readouterr().err
+def test_make_variant_stops_at_broken_samples(household, tmp_path, run):
+    result, _, err = run("data", "make-variant", household, "context-only", "-o", tmp_path / "x")
+    assert (result, "000005" in err) == (2, True)

@@ -11,7 +11,6 @@ import pytest
 from calibrant import Monitor, Policy, Predictions, audit
 from calibrant._files import check_output
 from tests.helpers.errors import facts
-from tests.helpers.policies import run
 from tests.helpers.watches import draw
 
 COMMANDS = {
@@ -131,7 +130,7 @@ def made(tmp_path_factory):
         "export --policy policy.json --onnx model.onnx --inputs data.npz --expected link.npz.onnx -o link.npz.onnx",
     ],
 )
-def test_an_input_is_never_overwritten(made, tmp_path, capsys, monkeypatch, words):
+def test_an_input_is_never_overwritten(made, tmp_path, run, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policy.json").write_bytes((made / "policy.json").read_bytes())
     for name in ("data.npz", "data.html.npz"):
@@ -143,7 +142,7 @@ def test_an_input_is_never_overwritten(made, tmp_path, capsys, monkeypatch, word
     (tmp_path / "costs.json").write_text("[[0, 1], [1, 0]]")
     (tmp_path / "model.onnx").write_bytes(b"x")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    code, _, _ = run(capsys, *words.replace("'", "").split())
+    code, _, _ = run(*words.replace("'", "").split())
     assert code == 2
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

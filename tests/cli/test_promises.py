@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Policy, Predictions
-from tests.helpers.policies import run, write
+from tests.helpers.policies import write
 
 FITS = {
     "class": "--target-risk 0.15 --by-class",
@@ -32,15 +32,15 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def call(made, monkeypatch, capsys):
+def call(made, monkeypatch, run):
     """Run a command line in that folder, on policies that are fitted when they are first asked for."""
     monkeypatch.chdir(made)
 
     def call(line, *more):
         for name, words in FITS.items():
             if f"{name}.json" in line and not (made / f"{name}.json").exists():
-                assert run(capsys, "fit", "val.npz", *words.split(), "-o", f"{name}.json", "-q")[0] == 0
-        return run(capsys, *line.split(), *more)
+                assert run("fit", "val.npz", *words.split(), "-o", f"{name}.json", "-q")[0] == 0
+        return run(*line.split(), *more)
 
     return call
 

@@ -7,21 +7,21 @@ import pytest
 
 from calibrant import Policy
 from calibrant.cli.schema import SCHEMAS, versioned
-from tests.helpers.policies import run, write
+from tests.helpers.policies import write
 
 jsonschema = pytest.importorskip("jsonschema")
 
 
-def test_a_schema_is_printed(capsys):
-    code, out, _ = run(capsys, "schema", "apply")
+def test_a_schema_is_printed(run):
+    code, out, _ = run("schema", "apply")
     assert code == 0
     assert json.loads(out) == SCHEMAS["apply"]
 
 
-def test_the_list_names_format_and_version(capsys):
-    _, out, _ = run(capsys, "schema")
+def test_the_list_names_format_and_version(run):
+    _, out, _ = run("schema")
     assert ["fit", "calibrant.policy", "1"] in [line.split()[:3] for line in out.splitlines()]
-    _, out, _ = run(capsys, "schema", "--json")
+    _, out, _ = run("schema", "--json")
     assert json.loads(out)["audit"] == "urn:calibrant:audit:1"
 
 
@@ -63,9 +63,9 @@ CASES = {
     ("command", "words"),
     [pytest.param(command, words, id=f"{command} {words}") for command, cases in CASES.items() for words in cases],
 )
-def test_documents_are_valid(command, words, folder, monkeypatch, capsys):
+def test_documents_are_valid(command, words, folder, monkeypatch, run):
     monkeypatch.chdir(folder)
-    code, out, err = run(capsys, command, *words, "--json")
+    code, out, err = run(command, *words, "--json")
     assert code in (0, 1, 3), err
     document = json.loads(out)
     jsonschema.Draft202012Validator(SCHEMAS[command]).validate(document)
@@ -90,9 +90,9 @@ def test_documents_without_cases_say_what_they_are():
         assert document["format"] == f"calibrant.{command}"
 
 
-def test_a_wrong_value_is_noticed(folder, monkeypatch, capsys):
+def test_a_wrong_value_is_noticed(folder, monkeypatch, run):
     monkeypatch.chdir(folder)
-    _, out, _ = run(capsys, "apply", "sets.json", "new.npz", "-o", "d.csv", "--json")
+    _, out, _ = run("apply", "sets.json", "new.npz", "-o", "d.csv", "--json")
     document, validator = json.loads(out), jsonschema.Draft202012Validator(SCHEMAS["apply"])
     for entry, value in (("promise_kept", "perhaps"), ("accepted", -1), ("sets", {}), ("risk", 0.1)):
         assert not validator.is_valid(document | {entry: value}), entry

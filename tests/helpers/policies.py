@@ -1,10 +1,8 @@
 """Logits and labels to fit policies on, and commands to do it with."""
 
 import numpy as np
-import pytest
 
 from calibrant import Predictions
-from calibrant.cli import main
 
 
 def drawn(n, classes=6, seed=0, scale=2.0, spread=3.0):
@@ -42,11 +40,3 @@ def write(folder, name, n=3000, seed=0, noise=0.0, **more):
     data = Predictions.from_logits(2 * honest, labels, class_names=["a", "b", "c", "d"], groups=groups, **more)
     data.save(folder / name)
     return data
-
-
-def run(capsys, *arguments):
-    """Exit code, standard output and standard error."""
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return exit_.value.code or 0, out, err
