@@ -81,11 +81,6 @@ def test_own_loop_keeps_the_memory_of_crl() -> None:
 CPU = {"accelerator": "cpu"}
 
 
-def logits_by_lightning(loss: Any, **options: Any) -> np.ndarray[Any, Any]:
-    predictions = example("lightning_module").train(loss, epochs=2, **CPU, **options).load()
-    return predictions.logits
-
-
 @QUIET
 def test_lightning_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("lightning_module").main(epochs=20, **CPU)
@@ -108,18 +103,6 @@ def test_lightning_logs_both_terms_and_the_metrics_of_the_whole_set() -> None:
     assert recorder.logged["train/regulariser"] > 0
     expected = nn.functional.cross_entropy(torch.tensor(predictions.logits), torch.tensor(predictions.labels))
     assert recorder.logged["val/nll"] == pytest.approx(float(expected), abs=1e-4)
-
-
-@QUIET
-def test_lightning_trains_as_with_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same seed with torch's own loss ends with the same logits."""
-    ours = logits_by_lightning(get("ce"))
-
-    def plain(self: Any, batch: Any, _: int) -> torch.Tensor:
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-
-    monkeypatch.setattr(example("lightning_module").Classifier, "training_step", plain)
-    np.testing.assert_allclose(ours, logits_by_lightning(get("ce")), atol=1e-4)
 
 
 # ---------------------------------------------------------------------- Hugging Face
@@ -147,15 +130,6 @@ def test_accumulated_steps_give_the_gradient_of_the_whole_batch() -> None:
     )
     np.testing.assert_allclose(halves, whole, atol=1e-5)
     assert np.abs(logits_after(get("mbls", margin=0.5, reduction="sum"), learning_rate=0.0) - whole).max() > 1e-4
-
-
-@QUIET
-def test_trainer_trains_as_with_the_model_s_own_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = logits_after(get("ce", reduction="sum"))
-    module = example("hf_trainer")
-    trainer = module.Trainer
-    monkeypatch.setattr(module, "Trainer", lambda **given: trainer(**(given | {"compute_loss_func": None})))
-    np.testing.assert_allclose(ours, logits_after(get("ce", reduction="sum")), atol=1e-5)
 
 
 def test_labels_that_do_not_count_are_left_out_of_the_mean() -> None:
