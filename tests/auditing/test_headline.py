@@ -12,6 +12,7 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.headline import CommandWords, PythonWords, next_step
 from tests.helpers.audits import drawn
+from tests.helpers.errors import facts
 from tests.helpers.policies import write
 
 QUICK = ("--replicates", 20, "-o", "none")
@@ -44,7 +45,8 @@ def test_more_accurate_but_worse_calibrated_is_not_better():
     result = audit({"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(sure, y)}, replicates=100)
     rows = {row["name"]: row for row in result.document["comparisons"][0]["rows"]}
     assert rows["ece_15"]["low"] > 0 < rows["accuracy"]["low"], "b has a larger error, and is right more often"
-    assert re.search(r"\ba\b.*ECE.*\bb\b.*accuracy", result.verdict)
+    values = rows["ece_15"]["first"], rows["ece_15"]["second"], rows["accuracy"]["first"], rows["accuracy"]["second"]
+    assert re.search(facts(*(f"{100 * value:.2f}%" for value in values)), result.verdict)
 
 
 def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
@@ -113,43 +115,49 @@ def test_nothing_is_fitted_on_the_audited_file():
                 assert "fit m.npz" not in step["text"] + step["command"]
 
 
-def test_what_comes_next_depends_on_what_there_is():
-    assert step_of(policy={"kept": "yes"})["command"] == "calibrant apply p.json m.npz --segmentation"
-    divided = (
-        "calibrant holdout m.npz --segmentation -o m_fit.npz m_judge.npz && calibrant fit m_fit.npz"
-        " && calibrant audit m_judge.npz --policy policy.json"
-    )
-    assert step_of()["command"] == divided
-    assert "calibrant fit VALIDATION --segmentation" in step_of()["text"]
-    assert step_of(policy={"kept": "no"})["command"] == divided
-    silent = {"menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}], "kept": "nothing"}
-    assert step_of(policy=silent)["command"] == divided.replace("m_fit.npz &&", "m_fit.npz --target-risk 0.15 &&")
-    assert step_of(holds="confidence")["command"] is None
-    assert step_of(kind="tokens")["command"] is None
-    assert step_of(split="test")["command"] == "calibrant fit VALIDATION --segmentation"
-    words = CommandWords({"m": "m.npz"}, val="v.npz")
-    both = step_of(words, has_val=True)
-    assert both["command"] == "calibrant fit v.npz && calibrant audit m.npz --policy policy.json"
-    assert step_of(words, has_val=True, policy=silent)["command"].startswith(
-        "calibrant fit v.npz --target-risk 0.15 &&"
-    )
-    own = step_of(policy={"kept": "yes", "fitted_on_these": True})
-    assert own["command"] == "calibrant audit TEST --segmentation --policy p.json"
+DIVIDED = (
+    "calibrant holdout m.npz --segmentation -o m_fit.npz m_judge.npz && calibrant fit m_fit.npz"
+    " && calibrant audit m_judge.npz --policy policy.json"
+)
+SILENT = {"menu": [{"risk": 0.15, "coverage": 0.1, "options": ["--target-risk", "0.15"]}], "kept": "nothing"}
+WITH_VAL = {"words": CommandWords({"m": "m.npz"}, val="v.npz"), "has_val": True}
 
 
-def test_options_are_arguments_in_python():
-    words = PythonWords()
-    assert words.fit("val") == "Policy.fit(val, target_risk=0.05)"
-    assert words.fit("val", "--target-risk", "0.1") == "Policy.fit(val, target_risk=0.1)"
-    costs = ("--costs", "COSTS", "--target-cost", "0.4")
-    assert words.fit("val", *costs) == "Policy.fit(val, costs=costs, target_cost=0.4)"
-    assert words.fit("val", "--by-class", "--target-risk", "0.1") == "Policy.fit(val, by_class=True, target_risk=0.1)"
-    several = ("--promise", "precision=a:0.9", "--promise", "precision=b:0.8")
-    assert words.fit("val", *several) == "Policy.fit(val, promise=['precision=a:0.9', 'precision=b:0.8'])"
-    assert (
-        words.fit("val", "--promise", "recall=1:0.7", "--group", "x")
-        == "Policy.fit(val, promise='recall=1:0.7', group='x')"
-    )
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        ({}, DIVIDED),
+        ({"policy": {"kept": "yes"}}, "calibrant apply p.json m.npz --segmentation"),
+        ({"policy": {"kept": "no"}}, DIVIDED),
+        ({"policy": SILENT}, DIVIDED.replace("m_fit.npz &&", "m_fit.npz --target-risk 0.15 &&")),
+        ({"policy": {"kept": "yes", "fitted_on_these": True}}, "calibrant audit TEST --segmentation --policy p.json"),
+        ({"holds": "confidence"}, None),
+        ({"kind": "tokens"}, None),
+        ({"split": "test"}, "calibrant fit VALIDATION --segmentation"),
+        (WITH_VAL, "calibrant fit v.npz && calibrant audit m.npz --policy policy.json"),
+        (
+            WITH_VAL | {"policy": SILENT},
+            "calibrant fit v.npz --target-risk 0.15 && calibrant audit m.npz --policy policy.json",
+        ),
+    ],
+)
+def test_what_comes_next_depends_on_what_there_is(given, command):
+    assert step_of(**given)["command"] == command
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ("", "target_risk=0.05"),
+        ("--target-risk 0.1", "target_risk=0.1"),
+        ("--costs COSTS --target-cost 0.4", "costs=costs, target_cost=0.4"),
+        ("--by-class --target-risk 0.1", "by_class=True, target_risk=0.1"),
+        ("--promise precision=a:0.9 --promise precision=b:0.8", "promise=['precision=a:0.9', 'precision=b:0.8']"),
+        ("--promise recall=1:0.7 --group x", "promise='recall=1:0.7', group='x'"),
+    ],
+)
+def test_options_are_arguments_in_python(options, arguments):
+    assert PythonWords().fit("val", *options.split()) == f"Policy.fit(val, {arguments})"
 
 
 @pytest.mark.parametrize(

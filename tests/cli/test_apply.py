@@ -1,5 +1,7 @@
 """``calibrant apply`` and ``audit --policy``: the classes of the predictions are those of the policy, by name."""
 
+import json
+
 import numpy as np
 import pyarrow.csv
 import pytest
@@ -31,8 +33,9 @@ def test_a_file_without_labels_has_the_policys_names(here, run, drawn, columns, 
     titles = [columns.format(number=i, name=NAMES[k]) for i, k in enumerate(order)]
     written(here / "new.csv", {title: logits[:, k] for title, k in zip(titles, order, strict=True)})
     more = ["--column", "logits=z_*"] if columns.startswith("z") else []
-    code, _, err = run("apply", "named.json", "new.csv", "-o", "decisions.csv", *more)
+    code, out, err = run("apply", "named.json", "new.csv", "-o", "decisions.csv", *more, "--json")
     assert (code, "decisions.csv" in err) == (0, True)
+    assert [json.loads(out)[name] for name in ("errors", "promise_kept")] == [None, "unknown"]
     expected = Policy.load("named.json").decide(logits)
     assert decisions()["label"].to_pylist() == expected.labels.tolist()
     assert decisions()["class_name"].to_pylist() == [NAMES[k] for k in expected.labels]
