@@ -187,18 +187,8 @@ def test_splits_of_any_name_have_a_contact_sheet(tmp_path, run):
 
 def test_make_variant_writes_what_is_made_lazily(household, tmp_path, run):
     out = tmp_path / "alone"
-    words = [
-        "data",
-        "make-variant",
-        household,
-        "single-object",
-        "-o",
-        out,
-        "--fill",
-        "9,8,7",
-        "--skip-broken",
-        "--json",
-    ]
+    words = ["data", "make-variant", household, "single-object", "-o", out]
+    words += ["--fill", "9,8,7", "--skip-broken", "--json"]
     result, text, _ = run(*words)
     assert result == 0
     summary = json.loads(text)
@@ -273,6 +263,7 @@ def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, run):
         annotate(tmp_path / name / "set", "000001", [("cup", 5, 5, 20, 20)], seed=seed)
     words = ["context-only", "-o", tmp_path / "out", "--fill", "1,2,3"]
     assert run("data", "make-variant", tmp_path / "one" / "set", *words)[0] == 0
+    assert read(tmp_path / "out", "all").context.all()
     result, _, err = run("data", "make-variant", tmp_path / "two" / "set", *words)
     assert (result, "out" in err) == (2, True)
 
