@@ -27,6 +27,7 @@ def test_a_bad_group_and_a_bad_class_are_named():
     assert "2" in flagged
 
 
+@pytest.mark.slow
 def test_nothing_is_flagged_without_cause():
     """20 groups and 5 classes of a calibrated model, ten times: Holm's procedure flags one of all 5% of the time."""
     flagged = 0

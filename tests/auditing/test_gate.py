@@ -73,6 +73,7 @@ def test_so_many_samples_as_were_advised_decide():
     assert all(passed is not None for passed in decided)
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_rarely_fails_and_an_overconfident_one_never_passes():
     limits = ("ece <= 0.02",)
     statuses = [check(drawn(1000, seed=s), *limits).requirements[0].status for s in range(40)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import re
 import shlex
@@ -20,7 +19,6 @@ from docs_tools import build, method_pages, rest
 ROOT = Path(__file__).parents[2]
 PAGES = [path for path in (ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")) if path.exists()]
 PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
-CITING = [path for part in ("losses", "metrics") for path in (ROOT / "src/calibrant" / part).glob("*.py")]
 FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -133,15 +131,6 @@ def bibliography() -> list[str]:
     return re.findall(r"^@\w+\{([^,\s]+),", (ROOT / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def cited(path: Path) -> set[str]:
-    """Keys in square brackets in the docstrings of a file; shapes stand in code or have one letter."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
-    prose = re.sub(r"``.*?``|`[^`]*`|^ *>>>.*$", "", "\n".join(docstrings), flags=re.DOTALL | re.MULTILINE)
-    return set(re.findall(r"(?<!\w)\[([A-Z]\w+)\]", prose))
-
-
 def test_bibliography_has_every_paper_once() -> None:
     text = (ROOT / "references.bib").read_text(encoding="utf-8")
     titles = [re.sub(r"\W+", "", title).lower() for title in re.findall(r"^\s*title\s*=\s*(.+)$", text, re.MULTILINE)]
@@ -156,12 +145,6 @@ def test_registered_paper_is_in_the_bibliography(name: str) -> None:
     assert method.paper in bibliography(), f"add {method.paper} to references.bib"
     source = method.equation.split()[0]  # "Eq. 1" of the paper itself, or "SC Eq. 7" of another
     assert source in ("Eq.", "Sec.", *bibliography())
-
-
-def test_cited_papers_are_in_the_bibliography() -> None:
-    found = {key: path.name for path in CITING for key in cited(path)}
-    assert len(found) > 10
-    assert {key: name for key, name in found.items() if key not in bibliography()} == {}
 
 
 def keys_in(path: Path) -> set[str]:

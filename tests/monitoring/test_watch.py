@@ -84,6 +84,7 @@ def test_a_policy_without_a_promise_is_watched_without_a_test(batches):
     assert watch.untested
 
 
+@pytest.mark.slow
 def test_false_alarms_of_whole_watches_are_rare(policy):
     """30 watches of three batches on new samples; 5% may raise an alarm, and so 5 or more of 30 by a chance of 2%."""
     alarms = sum(
