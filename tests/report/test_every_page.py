@@ -93,6 +93,36 @@ def test_no_number_is_printed_that_is_none(tree):
     assert not re.search(r"\b(nan|None|null|inf)\b", words)
 
 
+def sentences(value):
+    """Every text of a document that is more than a word, but for HTML."""
+    if isinstance(value, str):
+        return {" ".join(value.split())} if " " in value and not value.startswith("<") else set()
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return set().union(*map(sentences, inner))
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("one", document),
+        ("comparison", page_documents.comparison),
+        ("demonstration", page_documents.demonstration),
+        ("data", page_documents.data_set),
+        ("activation", page_documents.activations),
+        ("watch", page_documents.watch),
+    ],
+)
+def test_every_sentence_of_the_document_is_shown(pages, kind, make):
+    made, body = make(), " ".join(Tree(pages[kind]).one("body")["text"].split())
+    # A caption of no figure, a score that was tried, and the description of a metric that this audit has not.
+    unused = {
+        "deployed caption",
+        "msp of calibrated logits",
+        dict(made.get("conventions", ())).get("Objectness deviation"),
+    }
+    assert {words for words in sentences(made) if words not in body} <= unused
+
+
 @pytest.mark.parametrize("kind", TWINS)
 def test_hostile_names_are_text(pages, kind):
     tree, plain = Tree(pages[kind]), Tree(pages[TWINS[kind]])

@@ -136,19 +136,8 @@ def test_pictures_are_in_the_page(side, kind):
 # ---------------------------------------------------------------------- the demonstration, papers
 
 
-def test_every_part_of_the_demonstration_is_shown(tmp_path):
+def test_answers_of_the_demonstration_are_pictures_with_their_truth(tmp_path):
     page = page_of(report.write_demonstration, tmp_path, documents.demonstration())
-    words = Tree(page).one("body")["text"]
-    for name in ("before", "repaired", "deployed"):
-        assert all(f"{name} {part}" in words for part in ("value", "aside", "text"))
-    for part in (
-        "before caption",
-        "repaired caption",
-        "It claims 90% & is right 70%.",
-        "calibrant apply b",
-        "The audit",
-    ):
-        assert part in words
     assert [e["text"] for e in Tree(page).all("span", of_class="truth")] == ["right", "wrong: <dog>"]
     assert page.count(f'src="data:image/png;base64,{documents.DOT}"') == 2
 
@@ -289,16 +278,10 @@ def test_only_wrong_pixels_have_a_colour():
 # ---------------------------------------------------------------------- watches
 
 
-def test_every_part_is_shown_and_escaped(tmp_path):
+def test_names_of_batches_and_groups_are_escaped(tmp_path):
     page = page_of(report.write_watch, tmp_path, watch())
-    texts = (
-        "The promise is broken", "More than 5% are wrong.", "7.00%", "since week1.parquet", "north &amp; &lt;east&gt;",
-        "&lt;week3&gt;", "recreational vehicle", "Samples are independent.",
-    )  # fmt: skip
-    for text in texts:
-        assert text in page, text
+    assert all(text in page for text in ("7.00%", "north &amp; &lt;east&gt;", "&lt;week3&gt;"))
     assert "<week3>" not in page
-    assert page.count("<svg") >= 4
 
 
 def test_the_batches_that_broke_the_promise_come_first(tmp_path):
