@@ -71,32 +71,28 @@ def test_a_factory_with_weights(call, tmp_path, monkeypatch):
         assert "34 rows" in out
 
 
-def test_weights_that_do_not_fit_are_named(call, tmp_path):
-    wide, good = nn.Linear(4, 9), nn.Linear(6, C)
-    states = {
-        "few": ({"first.weight": torch.zeros(6, 4)}, "few.pt first.bias, last.bias, last.weight"),
-        "more": (
-            {**{f"first.{k}": v for k, v in nn.Linear(4, 6).state_dict().items()}, "last.weight": good.weight.data,
-             "last.bias": good.bias.data, "extra": torch.zeros(1)},
-            "more.pt extra",
-        ),
-        "wide": (
-            {**{f"first.{k}": v for k, v in wide.state_dict().items()}, "last.weight": good.weight.data,
-             "last.bias": good.bias.data},
-            "first.weight [9,4] [6,4]",
-        ),
-        "both": ({"a": torch.zeros(1)}, "both.pt first.bias, first.weight, last.bias a"),
-        "object": (nn.Linear(2, 2), "object.pt"),
-        "list": ([1, 2], "list.pt"),
-    }  # fmt: skip
-    for name, (state, text) in states.items():
-        torch.save(state, f"{name}.pt")
-        code, _, err = call(
-            "--policy", "policy.json", "--model", "nets_of_mine:Net", "--weights", f"{name}.pt", "--input-shape", 4
-        )
-        assert code == 2, name
-        assert all(fact in err.replace(", 4]", ",4]") for fact in text.split()), (name, err)
-        assert len(err.splitlines()) == 1, name
+SHAPES = {"first.weight": (6, 4), "first.bias": (6,), "last.weight": (5, 6), "last.bias": (5,)}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "told"),
+    [
+        ({"first.weight": (6, 4)}, "first.bias, last.bias, last.weight"),
+        (SHAPES | {"extra": (1,)}, "extra"),
+        (SHAPES | {"first.weight": (9, 4), "first.bias": (9,)}, "first.weight [9,4] [6,4]"),
+        ({"a": (1,)}, "first.bias, first.weight, last.bias a"),
+        (nn.Linear(2, 2), ""),
+        ([1, 2], ""),
+    ],
+    ids=["few", "more", "wide", "other", "module", "list"],
+)
+def test_weights_that_do_not_fit_are_named(call, shapes, told):
+    is_state = isinstance(shapes, dict)
+    torch.save({name: torch.zeros(shape) for name, shape in shapes.items()} if is_state else shapes, "w.pt")
+    given = ("--policy", "policy.json", "--model", "nets_of_mine:Net", "--weights", "w.pt", "--input-shape", 4)
+    code, _, err = call(*given)
+    assert (code, err.count("\n")) == (2, 1)
+    assert all(fact in err.replace(", 4]", ",4]") for fact in ("w.pt", *told.split())), err
 
 
 def test_remarks_are_on_standard_error(call):
