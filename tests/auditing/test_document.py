@@ -57,4 +57,6 @@ def test_a_label_of_probability_zero_is_said():
     row = next(one for one in found.models[0]["metrics"] if one["name"] == "nll")
     # One decimal place, two classes: a floor of 0.05; half of the labels have probability 0, half 0.5.
     assert row["value"] == pytest.approx(-(math.log(0.05) + math.log(0.5)) / 2)
+    spread = (math.log(0.5) - math.log(0.05)) / 2 / math.sqrt(120)  # of as many of either
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(1.959964 * spread, rel=1e-2)
     assert re.search(facts("60 samples", "0.05"), row["note"])

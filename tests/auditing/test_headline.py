@@ -194,9 +194,10 @@ def test_samples_that_are_held_out_and_audited_are_said():
 
 def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
-    for options in ({}, {"val": val}):
-        step = audit(predictions, replicates=20, **options).document["next"]
-        names = {"predictions": predictions, "val": val, "Policy": Policy, "audit": partial(audit, replicates=20)}
+    twice = Predictions.from_logits(*drawn(600, 4, 2.0, 1), ids=np.arange(600) % 500)  # which a fit refuses as it is
+    for given, options in ((twice, {}), (predictions, {}), (predictions, {"val": val})):
+        step = audit(given, replicates=20, **options).document["next"]
+        names = {"predictions": given, "val": val, "Policy": Policy, "audit": partial(audit, replicates=20)}
         exec(step["command"], names)
         assert isinstance(names["policy"], Policy)
     assert "Policy.fit(predictions" not in step["command"]
