@@ -11,6 +11,7 @@ import pytest
 
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.headline import CommandWords, PythonWords, next_step
+from calibrant.metrics import nll
 from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 from tests.helpers.policies import write
@@ -201,6 +202,17 @@ def test_in_python_it_is_lines_of_python_that_run():
         exec(step["command"], names)
         assert isinstance(names["policy"], Policy)
     assert "Policy.fit(predictions" not in step["command"]
+
+
+def test_probabilities_are_repaired_by_the_policys_calibrator():
+    z, labels = drawn(1500, 3, 2.5, 8)
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    data = Predictions.from_probabilities(p, labels)
+    policy = Policy.fit(data, 0.2, calibrator="temperature")
+    found = audit(data, policy=policy, replicates=20)
+    assert [model["holds"] for model in found.models] == ["probabilities", "probabilities"]
+    (value,) = (row["value"] for row in found.models[1]["metrics"] if row["name"] == "nll")
+    assert value == pytest.approx(nll(np.log(p) / policy.calibrator.temperature_, labels))
 
 
 @pytest.fixture

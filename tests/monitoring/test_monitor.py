@@ -92,9 +92,11 @@ def test_a_watch_is_continued_with_its_own_settings(policy, named, tmp_path):
         Monitor.load(Policy.fit(draw(500, 5), 0.2), path)
 
 
-def test_what_cannot_be_watched_is_refused():
+def test_what_cannot_be_watched_is_refused(policy):
     with pytest.raises(ValueError, match=facts("Policy", "str")):
         Monitor("policy.json")
+    with pytest.raises(ValueError, match=facts("colour", "site")):
+        Monitor(policy, by_group="colour").update(draw(30, 1))
     logits, labels = masks(60)
     pixels = Policy.fit(Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255), 0.3)
     with pytest.raises(ValueError, match=facts("segmentation")):
