@@ -227,7 +227,7 @@ CASES += [
     (f"{GRAPH} --inputs five.json", "--inputs five.json .npy .npz"),
     (f"{GRAPH} --inputs pipe.npz", "--inputs pipe.npz pipe"),
     (f"{GRAPH} -o model-in.onnx", "model-in.onnx"),
-    (f"{GRAPH} --expected none.npz", "none.npz"),
+    (f"{GRAPH} --expected none.npz", "--expected --inputs"),
     (f"{GRAPH} --column logits=score", "--expected"),
     (f"{NET}", "package.module:factory nets_of_mine"),
     (f"{NET}.py", "nets_of_mine:NAME"),

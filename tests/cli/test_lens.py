@@ -34,6 +34,11 @@ def test_lens_over_a_predictions_file_in_batches(run, tmp_path):
     assert run(*words, "--quiet") == (0, "", "")
 
 
+def test_flags_are_written_as_in_python_or_in_json(run):
+    small, same = (run("lens", "--losses", f"mmce:weighted={flag}", "--json")[1] for flag in ("False", "false"))
+    assert small.replace("False", "false") == same
+
+
 def test_methods_are_listed_and_one_is_told_with_its_parameters(run):
     code, out, _ = run("methods")
     assert code == 0

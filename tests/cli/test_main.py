@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import calibrant
 from calibrant import Predictions
 from calibrant.cli import BUG, LONGEST, app, main
 
@@ -111,3 +112,7 @@ def test_an_error_is_never_printed_where_data_are_expected(tmp_path):
 def test_a_full_disk_is_one_sentence(words):
     result = subprocess.run(["bash", "-c", f"{sys.executable} -m calibrant {words} >/dev/full"], capture_output=True)
     assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
+
+
+def test_the_version(run):
+    assert run("--version")[1].split() == ["calibrant", calibrant.__version__]

@@ -49,6 +49,8 @@ def test_from_training_to_an_exported_policy(undisturbed, recipe, tmp_path, run)
     expected = Predictions.open(test).logits.argmax(1)
     assert np.array_equal(answers["label"], expected)
     assert 0 < answers["accept"].mean() <= 1
+    assert run("predict", undisturbed, "--split", "val", "-o", tmp_path / "val.npz", "-q")[0] == 0
+    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(val).logits)
     for words, told in (
         (("train", recipe, "-o", undisturbed), "--resume"),
         (("export", "--run", tmp_path, "--policy", policy, "-o", graph), str(tmp_path)),

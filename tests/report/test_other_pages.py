@@ -334,7 +334,7 @@ def test_a_rate_above_the_promise_lies_above_its_line():
     svg = watch_page.draw_rates("r", [arrival("a", 2, 100, 0.0, 0.1), arrival("b", 9, 100, 0.02, 0.1)], 0.05)
     low, high = marks_of(svg)
     assert high < level(svg) < low
-    assert "9.00% of 100 answers wrong" in svg
+    assert "9.00%" in svg
 
 
 def test_coverage_lies_where_its_share_of_the_axis_is():
