@@ -1,6 +1,8 @@
 """The commands train and predict, and the way from a run to an exported policy."""
 
 import json
+import os
+import signal
 import tomllib
 
 import numpy as np
@@ -9,8 +11,8 @@ import pytest
 from calibrant import Predictions
 from calibrant.data import read
 from calibrant.recipes import FOLDER
-from calibrant.training import load, train
-from tests.helpers.digit_runs import RECIPE
+from calibrant.training import checkpoints, load, train
+from tests.helpers.digit_runs import RECIPE, one_thread
 from tests.helpers.errors import facts
 
 
@@ -57,6 +59,16 @@ def test_from_training_to_an_exported_policy(undisturbed, recipe, tmp_path, run)
     ):
         code, _, err = run(*words)
         assert (code, told in err) == (2, True)
+
+
+def test_ctrl_c_saves_after_the_step_that_it_came_in(recipe, tmp_path):
+    def interrupt(event, numbers):
+        if event == "step" and numbers["step"] == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), one_thread():
+        train(load(recipe, ["training.checkpoint_seconds=1e6"]), tmp_path / "run", event_log=interrupt)
+    assert checkpoints.load(tmp_path / "run" / "last.safetensors")[1]["step"] == 6
 
 
 def test_a_dry_run_writes_nothing(recipe, tmp_path, run, monkeypatch):
