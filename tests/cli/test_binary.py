@@ -30,8 +30,7 @@ def test_the_commands_of_the_page(files, run):
     assert [command[0] for command in commands] == ["audit", "fit", "apply", "audit"]
     outputs = [run(*command) for command in commands]
     assert [code for code, _, _ in outputs] == [0] * 4, outputs
-    assert "P(yes), the positive class" in outputs[0][1]
-    assert "Always answering no would be wrong in" in outputs[1][1]
+    assert "P(yes)" in outputs[0][1]
     policy = json.loads(Path("policy.json").read_text())
     assert (policy["class_names"], policy["positive"]) == (["no", "yes"], 1)
     rows = list(csv.DictReader(Path("decisions.csv").read_text().splitlines()))
