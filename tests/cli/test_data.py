@@ -69,7 +69,7 @@ def test_inspect_counts_and_lists_everything(household, run):
         for kind in ("skipped", "odd")
     )
     assert skipped == ["000005", "000006"], "an inverted box, a truncated image"
-    # By image: a box around all of it; no area, grayscale; outside, CMYK, a tiny box; no objects. Two classes are spelled
+    # A box around the whole image; no area, grayscale; outside, CMYK, a tiny box; no objects. Two classes are spelled
     # alike (said once), have a single box each, and no image.
     images = ["000002", *["000003"] * 2, *["000004"] * 3, "000007"]
     assert sorted(odd) == ["'tea cup'", "'teacup'", "'teacup'", *images, "tea cup", "teacup"]
