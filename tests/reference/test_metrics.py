@@ -192,7 +192,7 @@ def test_detection_by_hand():
     assert R.auroc(score, correct) == (1 + 1 + 0.5 + 1) / 4  # 0.9 above both errors; 0.8 beside one, above the other
     assert R.fpr_at_tpr(score, correct, 0.5) == 0  # 0.9 alone is half of the right ones
     assert R.fpr_at_tpr(score, correct) == 0.5  # all right ones down to 0.8, with one of two errors
-    assert R.aupr_errors(score, correct) == (1 + 2 / 3) / 2  # at 0.6 one of one, at 0.8 two of three
+    assert R.aupr_errors(score, correct) == float(Fraction(5, 6))  # at 0.6 one of one, at 0.8 two of three
     assert all(
         math.isnan(value) for value in (R.auroc([0.5], [1]), R.fpr_at_tpr([0.5], [1]), R.aupr_errors([0.5], [1]))
     )
