@@ -148,15 +148,6 @@ def test_a_fact_is_stated_once(tmp_path):
         Predictions.open(tmp_path / "x.npz", split="test")
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [({"labels": None}, "labels"), ({"split": "fold"}, "'fold'"), ({"id": None, "ids": None}, "once")],
-)
-def test_columns_that_cannot_be_left_out(columns, words):
-    with pytest.raises(ValueError, match=words):
-        Predictions.from_frame(table(), columns=columns)
-
-
 def test_a_column_of_too_many_values_says_no_splits(monkeypatch):
     monkeypatch.setattr(row_selection, "MOST_SPLITS", 9)
     with pytest.raises(ValueError, match="more than 9 values"):
