@@ -13,6 +13,7 @@ import safetensors.numpy
 from calibrant import Predictions
 from calibrant.predictions import RepeatCount, row_selection
 from calibrant.predictions.row_selection import hash_ids
+from tests.helpers.errors import facts
 from tests.helpers.predictions import FORMATS
 
 N, C = 50, 3
@@ -88,6 +89,7 @@ def test_frames_have_splits_too(convert):
     frame = convert(table())
     assert Predictions.from_frame(frame, split="train").labels.tolist() == Y[SPLIT == "train"].tolist()
     assert len(Predictions.from_frame(frame, columns={"split": None})) == N
+    assert Predictions.from_frame(frame, groups=["split"]).groups["split"].tolist() == SPLIT.tolist()
     with pytest.raises(ValueError, match=r"frame: .*val"):
         Predictions.from_frame(frame)
 
@@ -116,8 +118,13 @@ def test_names_of_splits(tmp_path):
     assert len(Predictions.from_frame(folds)) == N
     assert Predictions.from_frame(folds, columns={"split": "fold"}, split="3").labels.tolist() == Y[3::5].tolist()
     assert len(Predictions.from_frame(folds, columns={"split": "fold"}, split=3)) == 10
-    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split="validation")
+    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split="validation")  # a fact of the file, stated once
     assert Predictions.open(tmp_path / "x.npz").split == "val"
+    assert Predictions.open(tmp_path / "x.npz", split="val").split == "val"
+    with pytest.raises(ValueError, match=facts("x.npz", "'val'", "'test'")):
+        Predictions.open(tmp_path / "x.npz", split="test")
+    Predictions.from_logits(Z, Y).save(tmp_path / "y.npz")
+    assert Predictions.open(tmp_path / "y.npz", split="test").split == "test"
 
 
 @pytest.mark.parametrize(
@@ -133,19 +140,6 @@ def test_arrays_that_are_no_splits(split, words, tmp_path):
     np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split=split)
     with pytest.raises(ValueError, match=words):
         Predictions.open(tmp_path / "x.npz")
-
-
-def test_a_group_may_be_called_split():
-    assert Predictions.from_frame(table(), groups=["split"]).groups["split"].tolist() == SPLIT.tolist()
-
-
-def test_a_fact_is_stated_once(tmp_path):
-    Predictions.from_logits(Z, Y, split="val").save(tmp_path / "x.npz")
-    Predictions.from_logits(Z, Y).save(tmp_path / "y.npz")
-    assert Predictions.open(tmp_path / "x.npz", split="val").split == "val"
-    assert Predictions.open(tmp_path / "y.npz", split="test").split == "test"
-    with pytest.raises(ValueError, match=r"x\.npz: .*'val'.*'test'"):
-        Predictions.open(tmp_path / "x.npz", split="test")
 
 
 def test_a_column_of_too_many_values_says_no_splits(monkeypatch):
