@@ -83,9 +83,6 @@ def test_lookup_is_a_search_in_sorted_knots(tables, knots):
     np.testing.assert_array_equal(found, np.stack([values[d, place] for d, place in enumerate(places)], axis=1))
 
 
-helper, numpy_helper, T, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto, onnx.TensorProto.FLOAT
-
-
 @pytest.mark.parametrize("score", SCORES, ids=str)
 def test_every_score_and_calibrator_round_trips(score, tmp_path):
     z, y = data(400)
