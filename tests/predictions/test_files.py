@@ -362,6 +362,7 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
     np.save("two/x_probabilities.npy", np.eye(3))
     for path, told in (
         ("missing.npz", "no such file"),
+        ("C://x.parquet", "no such file"),
         *((f"no/logits{suffix}", "no such file") for suffix in FORMATS),
         ("folder", "folder|.csv"),
         ("runs/*.parquet", "pattern"),

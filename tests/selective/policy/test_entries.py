@@ -80,6 +80,7 @@ WRONG = [
     ("plain", "calibrator.extra", 1, "calibrator.extra"),
     ("plain", "score", {"name": "msp"}, "score.of missing"),
     ("plain", "score.name", "os.system", "'msp'"),
+    ("plain", "calibrator, score.of", (None, "calibrated"), "calibrator"),
     ("plain", "score.p", 3, "normalised_max_logit 3"),
     ("plain", "threshold.accept_from", "some", "some"),
     ("plain", "threshold.accept_from", None, "nothing"),
@@ -201,7 +202,7 @@ def test_what_is_wrong_is_refused(kind, place, value, told, tmp_path):
         Policy.load(path)
     sentence = str(error.value).removeprefix(str(path))
     assert re.search(facts(*told.split()), sentence)
-    assert place.split(".")[0] in sentence or told.split()[0] in sentence
+    assert re.split("[.,]", place)[0] in sentence or told.split()[0] in sentence
     assert "\n" not in sentence
     assert len(sentence) < 300
 
