@@ -9,6 +9,7 @@ from calibrant._arrays import (
     as_numpy,
     cache_chunks,
     class_rows,
+    in_threads,
     map_levels,
     precision_of,
     round_to,
@@ -61,6 +62,10 @@ def test_rows_of_images_have_their_classes_last():
     rows = class_rows(z)
     assert rows.shape == (8, 3)
     np.testing.assert_array_equal(rows[5], z[1, :, 0, 1])
+
+
+def test_threads_keep_the_order():
+    assert list(in_threads(lambda x: x * x, range(9))) == [x * x for x in range(9)]
 
 
 def test_different_values_are_converted_once():

@@ -12,6 +12,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant._validation import find_closest, listing
+from calibrant.predictions.column_errors import column_options
 from calibrant.predictions.columns import check_options, match_columns
 from calibrant.predictions.samples import MOST_COLUMNS
 from calibrant.predictions.schema import customary, one_column_kind
@@ -92,23 +93,22 @@ TWICE = [f"c{i}" for i in range(MANY - 1)] + ["c0"]
 
 def test_very_many_names_take_no_time(tmp_path):
     start = time.process_time()
-    with pytest.raises(ValueError, match="class_names must differ, got 'c0' twice"):
-        Predictions.from_logits(np.zeros((1, MANY)), [0], class_names=TWICE)
-    with pytest.raises(ValueError, match="class_names must differ, got 'c1' 3 times"):
-        Predictions.from_logits(np.zeros((1, MANY)), [0], class_names=[*TWICE[:-2], "c1", "c1"])
+    for names, told in ((TWICE, "'c0'"), ([*TWICE[:-2], "c1", "c1"], "'c1'")):
+        with pytest.raises(ValueError, match=facts("class_names", told)):
+            Predictions.from_logits(np.zeros((1, MANY)), [0], class_names=names)
     assert time.process_time() - start < SOON
     np.savez(tmp_path / "a.npz", logits=np.zeros((1, MANY), np.float16), labels=[0], class_names=TWICE)
-    assert "must differ, got 'c0' twice" in refusal(tmp_path / "a.npz")
-    (tmp_path / "a.csv").write_text(",".join(f"logits.{name}" for name in TWICE) + ",labels\n")
-    assert "must differ, got 'logits.c0' 2 times" in refusal(tmp_path / "a.csv")
-    (tmp_path / "b.csv").write_text(",".join(f"logitx.{i}" for i in range(MANY)) + ",labls\n")
-    assert "it holds logitx.0, logitx.1" in refusal(tmp_path / "b.csv")
-    assert "no column 'logitx_7'" in refusal(tmp_path / "b.csv", columns={"logits": ["logitx.1", "logitx_7"]})
-    (tmp_path / "c.csv").write_text(",".join(f"group.{i}" for i in range(MANY)) + ",confidence,correct\n")
-    assert "at most 1,000 groups" in refusal(tmp_path / "c.csv")
-    names = [f"logits.{i}" for i in range(20_000)]
-    (tmp_path / "d.csv").write_text(",".join([*names, "labels"]) + "\n" + "0," * 19_999 + "x,0\n")
-    assert "column 'logits.19999' must be a number, got 'x' in line 2" in refusal(tmp_path / "d.csv")
+    assert re.search(facts("class_names", "'c0'"), refusal(tmp_path / "a.npz"))
+    wide = [f"logits.{i}" for i in range(20_000)]
+    for header, rows, options, told in (
+        ([f"logits.{name}" for name in TWICE] + ["labels"], "", {}, ("'logits.c0'", "2")),
+        ([f"logitx.{i}" for i in range(MANY)] + ["labls"], "", {}, ("logitx.0, logitx.1",)),
+        ([f"logitx.{i}" for i in range(MANY)], "", {"columns": {"logits": ["logitx.1", "logitx_7"]}}, ("'logitx_7'",)),
+        ([f"group.{i}" for i in range(MANY)] + ["confidence,correct"], "", {}, ("1,000", "groups")),
+        ([*wide, "labels"], "0," * 19_999 + "x,0\n", {}, ("'logits.19999'", "'x'", "line 2")),
+    ):
+        (tmp_path / "a.csv").write_text(",".join(header) + "\n" + rows)
+        assert re.search(facts(*told), refusal(tmp_path / "a.csv", **options))
     assert find_closest("lables", (f"label{i}" for i in range(10**9))) is not None  # the first are looked at
     assert listing(["x" * 500] * 50).endswith("... and 44 more")
 
@@ -269,3 +269,9 @@ def test_what_the_caller_says_is_kept(tmp_path):
     text = refusal(tmp_path / "x.npz", columns={"labels": "b"})
     assert '{"probabilities": "score"}, positive="0")' in text
     Predictions.open(tmp_path / "x.npz", columns={"labels": "b", "probabilities": "score"}, positive="0").load()
+
+
+def test_names_that_no_one_would_type_are_not_repeated():
+    long = {"labels": "P(yes)", "logits": ["a" * 300, "b" * 300]}
+    assert column_options(long) == "--column labels=NAME --column logits=NAME"
+    assert column_options({"labels": "two\nlines"}) == "--column labels=NAME"

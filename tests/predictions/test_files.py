@@ -140,8 +140,7 @@ def test_what_is_written_is_read_and_converted_unchanged(suffix, what, dtype, tm
     p = make(what, dtype)
     path = tmp_path / f"a_{p.holds}{suffix}"
     if suffix in TEXT and what == "images":
-        others = r"write \.parquet, \.npz, \.npy or \.safetensors$"
-        with pytest.raises(ValueError, match=rf"images do not fit {TEXT[suffix]}: {others}"):
+        with pytest.raises(ValueError, match=facts("images", TEXT[suffix], ".parquet", ".npz", ".npy", ".safetensors")):
             p.save(path)
         return
     exact = suffix not in TEXT
@@ -314,18 +313,16 @@ def test_shards_come_in_natural_order_and_must_agree(tmp_path, monkeypatch):
     assert np.array_equal(reverse.logits, p.logits[[3, 4, 5, 6, 0, 1, 2]])
     narrow = Predictions.from_logits(p.logits[:, :2], p.labels % 2, ids=p.ids, groups=p.groups, objectness=p.objectness)
     narrow.save("npz/part_3.npz")
-    with pytest.raises(
-        ValueError, match=r"^npz/part_3\.npz: shards must hold the same, got shape \(2,\) where npz/part_1"
-    ):
+    with pytest.raises(ValueError, match=facts("npz/part_3.npz", "(2,)", "npz/part_1")):
         Predictions.open("npz")
     texts = Predictions.from_logits(p.logits, p.labels, class_names=p.class_names, ids=["x"] * N)
     numbers = Predictions.from_logits(p.logits, p.labels, class_names=p.class_names, ids=np.arange(N))
     texts.save("kinds/1.csv")
     numbers.save("kinds/2.csv")
-    with pytest.raises(ValueError, match=r"^kinds/2\.csv: shards must hold the same, got ids int64 after text$"):
+    with pytest.raises(ValueError, match=facts("kinds/2.csv", "ids", "int64", "text")):
         list(Predictions.open("kinds").batches(4))
     Predictions.from_logits(p.logits, p.labels, class_names=p.class_names).save("csv/part_3.csv")
-    with pytest.raises(ValueError, match=r"^csv/part_3\.csv: shards must hold the same, got columns"):
+    with pytest.raises(ValueError, match=facts("csv/part_3.csv", "columns")):
         Predictions.open("csv")
 
 
@@ -362,7 +359,6 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
     np.save("two/x_probabilities.npy", np.eye(3))
     for path, told in (
         ("missing.npz", "no such file"),
-        ("C://x.parquet", "no such file"),
         *((f"no/logits{suffix}", "no such file") for suffix in FORMATS),
         ("folder", "folder|.csv"),
         ("runs/*.parquet", "pattern"),
@@ -374,7 +370,7 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
     ):
         refused(path, facts(*told.split("|")))
     assert Predictions.open("two/*_logits.npy").holds == Predictions.open("two/x_logits.npy").holds == "logits"
-    for bad, told in (([], "empty"), (7, "int"), (["mix/a.npz"] * 2, "twice")):
+    for bad, told in (([], "empty"), (7, "int"), (["mix/a.npz"] * 2, "twice"), ("C://x.parquet", "no such file")):
         with pytest.raises(ValueError, match=facts(told)):
             Predictions.open(bad)
     for name, told in (("a.txt", "a.txt|.csv"), ("a.tsv", ".tsv"), ("a.npy", "NAME_logits.npy|a.npy")):

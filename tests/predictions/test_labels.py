@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
+from calibrant.predictions.schema import codes_of, number_of
 from tests.helpers.errors import facts
 from tests.helpers.predictions import FORMATS, refusal_of
 
@@ -138,7 +139,7 @@ def test_all_rows_decide_what_labels_call_the_classes(suffix, tmp_path):
         else:
             path.write_text("p_1,p_2,labels\n" + "0.5,0.5,1\n" * (count - 1) + f"0.5,0.5,{last}\n")
         if number is None:
-            assert "labels must be among the class names" in load_refusal(path, columns=MATCHED)
+            assert re.search(facts("labels", "class names"), load_refusal(path, columns=MATCHED))
         else:
             assert Predictions.open(path, columns=MATCHED).labels[[0, -1]].tolist() == [0, number]
 
@@ -210,9 +211,7 @@ def test_ignored_labels_are_numbers_as_labels_have_them(tmp_path):
     assert Predictions.open(
         arrays(tmp_path / "a.npz", [0, 10, 255, 20], **codes), ignore_index=255
     ).labels.tolist() == [0, 1, 255, 2]
-    assert "ignore_index must not be the position of a class" in load_refusal(
-        arrays(tmp_path / "b.npz", [0, 10, 1, 20], **codes), ignore_index=1
-    )
+    assert "ignore_index" in load_refusal(arrays(tmp_path / "b.npz", [0, 10, 1, 20], **codes), ignore_index=1)
     path = table(tmp_path / "a.csv", ["p_0", "p_10", "p_20"], [0, 10, -1, 20])
     assert Predictions.open(path, columns=MATCHED, ignore_index=-1).labels.tolist() == [0, 1, -1, 2]
 
@@ -240,7 +239,7 @@ def test_compared_columns_agree_as_numbers_or_as_text_over_all_rows(suffix, tmp_
     assert right([large, large + 1], [large, large]) == [True, False]
     if suffix == ".parquet":
         assert right(["1", "2"], [1, 3]) == [True, False]
-    with pytest.raises(ValueError, match="must be alike to be compared, got text and numbers"):
+    with pytest.raises(ValueError, match=facts("text and numbers")):
         right(["cat", "dog"], ["1", "2"])
     many = 50_000
     assert right(["1"] * many + ["x"], ["1"] * many + ["x"])[-2:] == [True, True]
@@ -269,11 +268,9 @@ def test_predicted_and_labels_stand_for_correct(tmp_path):
     assert Predictions.open(mapped).correct.tolist() == [False, True]
     assert Predictions.open(mapped, columns={"predicted": "said", "labels": "true"}).correct.tolist() == [True, False]
     mapped.write_text("confidence,predicted,labels\n0.5,a,0\n0.5,b,1\n")
-    assert refusal_of(Predictions.open, mapped).endswith("must be alike to be compared, got text and numbers")
+    assert "text and numbers" in refusal_of(Predictions.open, mapped)
     np.savez(tmp_path / "m.npz", confidence=sure, predicted=["a", "b", "c"], labels=[0, 1, 2])
-    assert "must be alike to be compared, got text [3] and numbers [3]" in refusal_of(
-        Predictions.open, tmp_path / "m.npz"
-    )
+    assert "text [3] and numbers [3]" in refusal_of(Predictions.open, tmp_path / "m.npz")
     np.savez(tmp_path / "m.npz", confidence=sure, predicted=[0, np.nan, 1], labels=[0, 1, 2])
     assert "predicted must have a value everywhere, got nan in row 1" in refusal_of(
         Predictions.open, tmp_path / "m.npz"
@@ -282,3 +279,11 @@ def test_predicted_and_labels_stand_for_correct(tmp_path):
     text = refusal_of(Predictions.open, tmp_path / "m.npz")
     assert "nothing that says whether it was right: correct, or predicted beside labels" in text
     assert text.endswith("--column correct=NAME")
+
+
+def test_numbers_in_names():
+    assert [number_of(name) for name in ("7", "007", "-7", "+7", "7.0", "7.5", "", "a7", "7" * 19)] == [
+        7, 7, -7, 7, 7, None, None, None, None,
+    ]  # fmt: skip
+    for names, codes in ((["0", "1", "2"], None), (["a", "b"], None), (["1", "2"], (1, 2)), (["x", "5"], (None, 5))):
+        assert codes_of(names) == codes
