@@ -135,6 +135,7 @@ class WithLabel(Net):
         return self.wrap(super().forward(x), self.right(x).argmax(1))
 
 
+@pytest.mark.slow
 def test_a_pytorch_model_is_held_against_its_own_label(tmp_path):
     policy = make_policy(class_names=NAMES)
     right = WithLabel(range(C), lambda z, label: {"label": label, "scores": z})

@@ -55,6 +55,7 @@ def numbers_or_sentence(path, way):
         return str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("how", ["replaced", "saved"])
 def test_a_file_that_is_replaced_while_it_is_read_is_never_mixed(suffix, how, tmp_path):
@@ -239,6 +240,7 @@ print(rows, most - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])
 def test_streaming_holds_a_batch_not_the_file(suffix, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.predictions.schema import codes_of, number_of
 from tests.helpers.errors import facts
-from tests.helpers.predictions import FORMATS, refusal_of
+from tests.helpers.predictions import FORMATS, refusal_of, write_columns
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2]])
 LISTED = {"probabilities": ["p_1", "p_2", "p_3"]}
@@ -19,19 +19,11 @@ MATCHED = {"probabilities": "p_*"}
 
 def table(path, columns, labels):
     """A table of P with one column per class, whatever the suffix."""
-    held = {name: P[:, j] for j, name in enumerate(columns)} | {"labels": labels}
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table(held), path)
-        return path
-    mark = "\t" if path.suffix == ".tsv" else ","
-    rows = zip(*held.values(), strict=True)
-    path.write_text("\n".join([mark.join(held), *(mark.join(map(str, row)) for row in rows), ""]))
-    return path
+    return write_columns(path, {name: P[:, j] for j, name in enumerate(columns)} | {"labels": labels})
 
 
 def arrays(path, labels, **facts):
-    np.savez(path, probabilities=P, labels=np.array(labels), **{k: np.array(v) for k, v in facts.items()})
-    return path
+    return write_columns(path, {"probabilities": P, "labels": labels} | facts)
 
 
 def load_refusal(path, **how):
@@ -224,14 +216,8 @@ def test_numbers_that_are_one_number_twice_are_refused(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_compared_columns_agree_as_numbers_or_as_text_over_all_rows(suffix, tmp_path):
     def right(predicted, labels):
-        path = tmp_path / f"a{suffix}"
         columns = {"confidence": np.full(len(labels), 0.5), "predicted": predicted, "labels": labels}
-        if suffix == ".csv":
-            rows = zip(*columns.values(), strict=True)
-            path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows), ""]))
-        else:
-            pq.write_table(pa.table(columns), path)
-        return Predictions.open(path).correct.tolist()
+        return Predictions.open(write_columns(tmp_path / f"a{suffix}", columns)).correct.tolist()
 
     assert right(["1", "2", "3"], ["1", "3", "3"]) == [True, False, True]
     assert right(["1.0", "2", "cat"], ["1", "02", "cat"]) == [True, True, True]
@@ -245,40 +231,30 @@ def test_compared_columns_agree_as_numbers_or_as_text_over_all_rows(suffix, tmp_
     assert right(["1"] * many + ["x"], ["1"] * many + ["x"])[-2:] == [True, True]
 
 
-def test_predicted_and_labels_stand_for_correct(tmp_path):
-    sure, right = [0.5, 0.75, 1.0], [True, False, True]
-    for number, (said, true) in enumerate(
-        [([2, 0, 1], [2, 1, 1]), (["a", "b", "c"], ["a", "a", "c"]), ([2.0, 0.0, 1.0], [2, 1, 1])]
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".npy"])
+@pytest.mark.parametrize(
+    ("predicted", "labels"), [([2, 0, 1], [2, 1, 1]), (["a", "b", "c"], ["a", "a", "c"]), ([2.0, 0.0, 1.0], [2, 1, 1])]
+)
+def test_predicted_and_labels_stand_for_correct(predicted, labels, suffix, tmp_path):
+    columns = {"confidence": [0.5, 0.75, 1.0], "predicted": predicted, "label": labels}
+    opened = Predictions.open(write_columns(tmp_path / f"x{suffix}", columns))
+    assert opened.correct.tolist() == [True, False, True]
+    assert [b.correct.tolist() for b in opened.batches(2)] == [[True, False], [True]]
+
+
+def test_predicted_and_labels_are_chosen_or_missed(tmp_path):
+    path, sure = tmp_path / "m.csv", {"confidence": [0.5, 0.75]}
+    write_columns(path, sure | {"said": ["a", "a"], "true": ["a", "b"], "correct": [0, 1]})
+    assert Predictions.open(path).correct.tolist() == [False, True]
+    assert Predictions.open(path, columns={"predicted": "said", "labels": "true"}).correct.tolist() == [True, False]
+    for name, columns, told in (
+        ("a.csv", {"predicted": ["a", "b"], "labels": [0, 1]}, ("text and numbers",)),
+        ("a.npz", {"predicted": ["a", "b"], "labels": [0, 1]}, ("text [2] and numbers [2]",)),
+        ("b.npz", {"predicted": [0, np.nan], "labels": [0, 1]}, ("predicted", "nan", "row 1")),
+        ("c.npz", {"labels": [0, 1]}, ("correct", "predicted")),
     ):
-        text = "\n".join(
-            ["confidence,predicted,labels", *(f"{c},{s},{t}" for c, s, t in zip(sure, said, true, strict=True))]
-        )
-        (tmp_path / f"{number}.csv").write_text(text)
-        columns = {"confidence": np.array(sure), "predicted": np.array(said), "label": np.array(true)}
-        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
-        np.savez(tmp_path / f"{number}.npz", **columns)
-        for name, values in columns.items():
-            np.save(tmp_path / f"{number}_{name}.npy", values)
-        for path in (f"{number}.csv", f"{number}.parquet", f"{number}.npz", f"{number}_confidence.npy"):
-            opened = Predictions.open(tmp_path / path)
-            assert opened.correct.tolist() == right
-            assert [b.correct.tolist() for b in opened.batches(2)] == [right[:2], right[2:]]
-    mapped = tmp_path / "m.csv"
-    mapped.write_text("confidence,said,true,correct\n0.5,a,a,0\n0.5,a,b,1\n")
-    assert Predictions.open(mapped).correct.tolist() == [False, True]
-    assert Predictions.open(mapped, columns={"predicted": "said", "labels": "true"}).correct.tolist() == [True, False]
-    mapped.write_text("confidence,predicted,labels\n0.5,a,0\n0.5,b,1\n")
-    assert "text and numbers" in refusal_of(Predictions.open, mapped)
-    np.savez(tmp_path / "m.npz", confidence=sure, predicted=["a", "b", "c"], labels=[0, 1, 2])
-    assert "text [3] and numbers [3]" in refusal_of(Predictions.open, tmp_path / "m.npz")
-    np.savez(tmp_path / "m.npz", confidence=sure, predicted=[0, np.nan, 1], labels=[0, 1, 2])
-    assert "predicted must have a value everywhere, got nan in row 1" in refusal_of(
-        Predictions.open, tmp_path / "m.npz"
-    )
-    np.savez(tmp_path / "m.npz", confidence=sure, labels=[0, 1, 2])
-    text = refusal_of(Predictions.open, tmp_path / "m.npz")
-    assert "nothing that says whether it was right: correct, or predicted beside labels" in text
-    assert text.endswith("--column correct=NAME")
+        text = refusal_of(Predictions.open, write_columns(tmp_path / name, sure | columns))
+        assert re.search(facts(*told), text)
 
 
 def test_numbers_in_names():

@@ -1,6 +1,5 @@
 """Which rows count: one split of a file that has several, and the first row of each id."""
 
-import json
 import pickle
 
 import numpy as np
@@ -8,13 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import safetensors.numpy
 
 from calibrant import Predictions
 from calibrant.predictions import RepeatCount, row_selection
 from calibrant.predictions.row_selection import hash_ids
 from tests.helpers.errors import facts
-from tests.helpers.predictions import FORMATS
+from tests.helpers.predictions import FORMATS, write_columns
 
 N, C = 50, 3
 RNG = np.random.default_rng(11)
@@ -30,24 +28,14 @@ def table(split=SPLIT, name="split"):
 def write(path, split=SPLIT, rows=slice(None)):
     """A file of any format with a value of ``split`` per row, written by other libraries."""
     columns = {"logits": Z[rows], "labels": Y[rows], "ids": IDS[rows], "split": np.asarray(split)[rows]}
-    if path.suffix == ".npz":
-        np.savez_compressed(path, **columns)
-    elif path.suffix == ".npy":
-        for name, values in columns.items():
-            np.save(path.with_name(f"{path.stem.removesuffix('logits')}{name}.npy"), values)
-    elif path.suffix == ".parquet":
+    if path.suffix == ".parquet":
         pq.write_table(table(split).take(np.arange(N)[rows]), path, row_group_size=7)
-    elif path.suffix == ".csv":
-        table(split).take(np.arange(N)[rows]).to_pandas().to_csv(path, index=False)
-    elif path.suffix == ".jsonl":
-        lines = [
-            dict(zip(columns, row, strict=True)) for row in zip(*(v.tolist() for v in columns.values()), strict=True)
-        ]
-        path.write_text("\n".join(map(json.dumps, lines)))
-    else:
-        numbers = {name: values for name, values in columns.items() if values.dtype.kind != "U"}
-        safetensors.numpy.save_file(numbers | {"split": np.unique(columns["split"], return_inverse=True)[1]}, path)
-    return path
+        return path
+    if path.suffix == ".csv":
+        columns = table(split).take(np.arange(N)[rows]).to_pydict()
+    elif path.suffix == ".safetensors":  # which has no text
+        columns = {"logits": Z[rows], "labels": Y[rows], "split": np.unique(columns["split"], return_inverse=True)[1]}
+    return write_columns(path.with_name(path.name.replace("_logits", "")) if path.suffix == ".npy" else path, columns)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -4,12 +4,11 @@ import re
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
 from tests.helpers.errors import facts
-from tests.helpers.predictions import FORMATS, refusal_of
+from tests.helpers.predictions import FORMATS, refusal_of, write_columns
 
 P = np.array([0.75, 0.25, 0.5, 0.125, 1.0])
 WORDS = ["yes", "no", "yes", "no", "no"]
@@ -27,22 +26,8 @@ LABELS = {
 
 def write(path, values, labels, column="probabilities"):
     """A file of one column in the format of the suffix; safetensors, which has no text, only with numbers."""
-    held = {column: values, "labels": np.array(labels)}
-    if path.suffix == ".csv":
-        rows = zip(np.asarray(values).reshape(-1).tolist(), labels, strict=True)
-        path.write_text("\n".join([f"{column},label", *(f"{value},{label}" for value, label in rows), ""]))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.table({column: np.asarray(values).tolist(), "labels": labels}), path)
-    elif path.suffix == ".npz":
-        np.savez(path, **held)
-    elif path.suffix == ".safetensors":
-        numpy = pytest.importorskip("safetensors.numpy")
-        numpy.save_file(held, path)
-    else:
-        np.save(path.with_name("x_labels.npy"), held["labels"])
-        path = path.with_name(f"x_{column}.npy")
-        np.save(path, values)
-    return path
+    flat = {column: np.reshape(values, -1), "label": labels}
+    return write_columns(path, flat if path.suffix == ".csv" else {column: values, "labels": labels})
 
 
 def assert_read(predictions, names, positive=1):

@@ -1,6 +1,5 @@
 """What is accepted, and what errors about values tell; decimal places against text that was printed with so many."""
 
-import json
 import re
 import tracemalloc
 
@@ -12,7 +11,7 @@ import pytest
 from calibrant import Predictions, _arrays
 from calibrant.predictions import FLOOR, Digits, log_probabilities
 from tests.helpers.errors import facts
-from tests.helpers.predictions import IMAGES, PIXELS, P, Q, Y, Z, refusal, refusal_of
+from tests.helpers.predictions import IMAGES, PIXELS, P, Q, Y, Z, refusal, refusal_of, write_columns
 
 ROUGH = Q + np.array([0, 0, 0.01])
 
@@ -218,20 +217,9 @@ def test_logarithms_begin_at_the_floor():
     "verdicts", [["1.0", "0.0", "1"], ["Yes", "no", "YES"], ["true", "False", "TRUE"], [1.0, 0.0, 1.0], [1, 0, 1]]
 )
 def test_whether_a_prediction_was_correct_in_words_and_numbers(verdicts, suffix, tmp_path):
-    path = tmp_path / f"x{suffix}"
-    confidence = [0.5, 0.25, 1.0]
-    if suffix == ".csv":
-        rows = zip(confidence, verdicts, strict=True)
-        path.write_text("confidence,correct\n" + "".join(f"{number},{verdict}\n" for number, verdict in rows))
-    elif suffix == ".jsonl":
-        rows = zip(confidence, verdicts, strict=True)
-        path.write_text("".join(json.dumps({"confidence": c, "correct": v}) + "\n" for c, v in rows))
-    elif suffix == ".parquet":
-        pq.write_table(pa.table({"confidence": confidence, "correct": verdicts}), path)
-    else:
-        np.savez(path, confidence=confidence, correct=verdicts)
-    assert Predictions.open(path).correct.tolist() == [True, False, True]
-    assert Predictions.from_confidence(confidence, verdicts).correct.tolist() == [True, False, True]
+    columns = {"confidence": [0.5, 0.25, 1.0], "correct": verdicts}
+    assert Predictions.open(write_columns(tmp_path / f"x{suffix}", columns)).correct.tolist() == [True, False, True]
+    assert Predictions.from_confidence(*columns.values()).correct.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("point", [0x110000, 0xD800, 0xDFFF, 0xFFFFFFFF])

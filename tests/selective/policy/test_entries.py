@@ -115,6 +115,7 @@ WRONG = [
     ("plain", "class_names", ["a", "b", "a"], '"a" 2'),
     ("plain", "class_names", ["a", "b", "\ud800"], "3"),
     ("plain", "kind", 7, "segmentation"),
+    ("sites", "kind", "segmentation", "groups segmentation"),
     ("plain", "evidence", [1], "evidence"),
     ("plain", "evidence.ignore_index", 2**70, "evidence.ignore_index"),
     ("plain", "evidence.fingerprint", [1], "evidence.fingerprint"),

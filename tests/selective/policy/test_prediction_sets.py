@@ -43,6 +43,7 @@ def test_the_quantile_is_of_the_samples_that_the_calibrator_did_not_see():
     assert int(policy.sets.counts.class_covered.sum()) == rank
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_coverage_holds_on_new_samples(method):
     """The mean coverage of 150 fits on 60 samples is at least the level but for chance, and no more than it must be."""

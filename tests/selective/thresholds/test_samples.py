@@ -61,6 +61,7 @@ def test_groups_have_thresholds_of_their_own(tmp_path):
         found.decide(Predictions.from_logits(z, y))
 
 
+@pytest.mark.slow
 def test_what_is_needed_is_more_than_there_was():
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -128,6 +129,7 @@ def answered(rates, samples, rng, promise=BY_CLASS, risk=0.1, confidence=0.9):
     return thresholds_by_class(scored, None, promise, ThresholdTarget(risk, None, confidence), None, 0.0)[1]
 
 
+@pytest.mark.slow
 def test_all_promises_hold_at_once_and_shares_are_needed_for_it():
     rng = np.random.default_rng(0)
     draws, rates = 300, (0.0, 0.1002, 0.1002, 0.1002)  # one class that passes, and hands on its share
