@@ -250,10 +250,9 @@ def test_a_clone_shares_the_fitted_classifier_and_forgets_the_policy():
 def test_frames_keep_the_names_of_their_features():
     pd = pytest.importorskip("pandas")
     (x, y), held_out, _ = samples(2)
-    names = list("abcd")
-    model = LogisticRegression().fit(pd.DataFrame(x, columns=names), y)
-    selective = SelectiveClassifier(model, target_risk=0.1).fit(pd.DataFrame(held_out[0], columns=names), held_out[1])
-    assert selective.feature_names_in_.tolist() == names
+    frame, names = (lambda values: pd.DataFrame(values, columns=list("abcd"))), list("abcd")
+    selective = SelectiveClassifier(LogisticRegression().fit(frame(x), y), target_risk=0.1)
+    assert selective.fit(frame(held_out[0]), held_out[1]).feature_names_in_.tolist() == names
     selective.set_params(estimator=LogisticRegression().fit(x, y)).fit(*held_out)
     assert not hasattr(selective, "feature_names_in_")
 

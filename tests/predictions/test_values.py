@@ -170,10 +170,7 @@ def test_places_are_those_of_the_text(places):
 def test_places_of_every_type(dtype):
     assert digits_of(np.round(random_probabilities(), 2).astype(dtype)).places == 2
     assert digits_of(random_probabilities().astype(dtype)).places is None
-
-
-def test_one_minus_a_rounded_number_is_rounded_too():
-    p = np.round(random_probabilities(classes=2)[:, 0], 4)
+    p = np.round(random_probabilities(classes=2)[:, 0], 4)  # one minus a rounded number is rounded too
     assert digits_of(np.stack([1 - p, p], 1)).places == 4
 
 

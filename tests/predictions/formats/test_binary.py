@@ -4,8 +4,6 @@ import io
 import json
 import re
 import struct
-import threading
-import time
 import zipfile
 import zlib
 
@@ -22,18 +20,7 @@ from calibrant.predictions import files
 from calibrant.predictions.files import open_first
 from calibrant.predictions.formats.arrays import StoredArray, parse_header
 from tests.helpers.errors import facts
-from tests.helpers.predictions import (
-    SMALL,
-    C,
-    N,
-    archive,
-    make,
-    npy,
-    numbers_in,
-    refusal,
-    refused,
-    save_again_and_again,
-)
+from tests.helpers.predictions import SMALL, C, N, archive, make, npy, refusal, refused
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -123,18 +110,6 @@ def test_zip_bombs(tmp_path):
     np.savez_compressed(tmp_path / "c.npz", logits=np.zeros((rows, 4)), labels=np.zeros(rows, np.int8))
     assert (tmp_path / "c.npz").stat().st_size < rows / 10
     assert sum(len(b) for b in Predictions.open(tmp_path / "c.npz").batches(1000)) == rows
-
-
-def test_sets_written_by_two_at_once_end_as_one(tmp_path):
-    path, stop = tmp_path / "x_logits.npy", threading.Event()
-    writers = [threading.Thread(target=save_again_and_again, args=(number, path, stop)) for number in (2, 4)]
-    for writer in writers:
-        writer.start()
-    time.sleep(0.5)
-    stop.set()
-    for writer in writers:
-        writer.join()
-    assert numbers_in(Predictions.open(path), 0) in ({2}, {4})
 
 
 def test_files_of_two_sets_are_told_apart(tmp_path):
