@@ -164,7 +164,7 @@ COSTS = [[0, 1], [1, 0]]
         ({"target_coverage": 0.5, "group": "site"}, "group"),
         ({"target_coverage": 0.5, "method": "empirical"}, "method"),
         ({"target_cost": 1.0}, "target_cost cost"),
-        ({"costs": COSTS}, "target_cost"),
+        ({"costs": COSTS}, "costs target_cost"),
         ({"costs": COSTS, "target_cost": 1.0}, "below 1"),
         ({"costs": COSTS, "target_cost": 0.5, "abstain_cost": -1}, "abstain_cost"),
         ({"by_class": 1}, "by_class True False 1"),
