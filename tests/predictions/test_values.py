@@ -44,7 +44,7 @@ REFUSED = [
     (lambda: logits(MASKED, Y), "masked"),
     (lambda: logits(Z, Y[:3]), "labels [5] [3]"),
     (lambda: logits(Z, Y + 0.5), "labels 0.5 row0"),
-    (lambda: logits(Z, [0.0, 1.0, np.nan, 0.0, 0.0]), "labels row2"),
+    (lambda: logits(Z, [0.0, 1.0, np.nan, 0.0, 0.0]), "labels novalue row2"),
     (lambda: logits(Z, Y > 0), "labels whole bool"),
     (lambda: logits(Q, [[1, 0, 0]] * 4), "[4,3] .argmax(1)"),
     (lambda: logits(Q, np.eye(3)[[0, 1, 2, 0]] / 2 + 0.5 / 3), "shares"),
@@ -85,7 +85,7 @@ REFUSED = [
     (lambda: confidence([0.5, np.nan], [1, 1]), "nan row1"),
     (lambda: confidence([0.5, 0.5], [1, 2]), "correct 2 row1"),
     (lambda: confidence([0.5, 0.5], ["yes", "maybe"]), "correct 'maybe' row1"),
-    (lambda: confidence([0.5, 0.5], ["yes", " "]), "correct row1"),
+    (lambda: confidence([0.5, 0.5], ["yes", " "]), "correct novalue row1"),
     (lambda: confidence(P, Y > 0), "confidence floating [N]"),
 ]
 

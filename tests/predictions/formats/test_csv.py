@@ -101,9 +101,9 @@ def test_fields_of_very_many_digits(body, told, tmp_path):
 
 
 MISTAKES = [
-    ("label,prob\n1,0.5\n,0.5\n", "'label'|line 3"),
-    ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "label|line 3"),
-    ("label,logits.a,logits.b\na,1,2\n,1,2\n", "label|line 3"),
+    ("label,prob\n1,0.5\n,0.5\n", "'label'|no value|line 3"),
+    ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "label|no value|line 3"),
+    ("label,logits.a,logits.b\na,1,2\n,1,2\n", "label|no value|line 3"),
     ("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n", "2.5|line 2"),
     ("logits_0,logits_1,labels\n,2,0\n1,3,0\n", "'logits_0'|no value|line 2"),
     ("logits_0,logits_1,labels\n1,2,0\n2,3,1.0\n", "labels|'1.0'|line 3"),
