@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from calibrant import Predictions, audit, metrics
 from calibrant.metrics import COMPARED, MEASURED, METRICS, SHOWN, ConfidenceSketch, Judged, describe, intervals
 from calibrant.metrics.bootstrap import ScoreGroups
-from calibrant.metrics.catalogue import ECE_BINS, split_name
+from calibrant.metrics.catalogue import split_name
 from tests.helpers.errors import facts
 from tests.reference import metrics as reference
 
@@ -136,15 +136,6 @@ def test_what_is_compared_is_what_has_paired_differences():
     first = Judged(DATA["confidence"], DATA["correct"], nll=DATA["confidence"], brier=DATA["confidence"])
     second = Judged(1 - DATA["confidence"], DATA["correct"], nll=DATA["confidence"], brier=DATA["confidence"])
     assert set(metrics.paired_differences(first, second, replicates=20)) == set(COMPARED)
-
-
-def test_a_setting_in_a_name_is_the_argument_of_its_metric(summary):
-    values = summary.metrics()
-    for bins in ECE_BINS:
-        assert values[f"ece_{bins}"] == summary.ece(bins)
-    assert values["coverage_at_risk_0.05"] == summary.coverage_at_risk(0.05)
-    assert values["risk_at_coverage_0.9"] == summary.risk_at_coverage(0.9)
-    assert values["ece"] == summary.ece()
 
 
 @pytest.mark.parametrize(
