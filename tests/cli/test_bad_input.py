@@ -302,8 +302,8 @@ LOGITS, LABELS = np.random.default_rng(0).standard_normal((50, 3)), np.arange(50
     "call",
     [
         lambda bins: ece([0.5, 0.6], [True, False], bins=bins),
-        lambda bins: SKETCH.summary().ece(bins),
-        lambda bins: SKETCH.summary().aece(bins),
+        lambda bins: SKETCH.summary().measure(f"ece_{bins}"),
+        lambda bins: SKETCH.summary().measure(f"aece_{bins}"),
         lambda bins: HistogramBinning(bins=bins).fit(LOGITS, LABELS),
         lambda bins: TemperatureScaling("ece", bins=bins).fit(LOGITS, LABELS),
     ],
