@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tests.experiments.papers.test_data_sets import write_idx
+from tests.experiments.papers.test_registry import write_idx
 from tests.helpers.errors import facts
 from tests.helpers.scene_runs import train_scenes
 
