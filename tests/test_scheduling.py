@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
     ("file", "group"),
     [
         ("tests/experiments/test_ray_engine.py", "ray"),
-        ("tests/test_ray.py", "ray"),
         ("tests/experiments/papers/test_sc.py", "tests/experiments/papers"),
         ("tests/experiments/test_engines.py", "tests/experiments"),
         ("tests/cli/test_imports.py", "tests/cli/test_imports.py"),
