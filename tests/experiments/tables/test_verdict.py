@@ -9,7 +9,7 @@ from scipy import stats
 from calibrant.experiments import Results
 from calibrant.experiments.tables import summary, text
 from calibrant.experiments.tables.verdict import MEASURES, judge_methods
-from tests.helpers.result_rows import of
+from tests.helpers.result_rows import of, two_targets
 
 CE = np.array([0.050, 0.052, 0.049, 0.051, 0.048])
 JITTER = np.array([0.001, -0.001, 0.0005, -0.0005, 0.0])
@@ -115,3 +115,7 @@ def test_the_repaired_reference_is_named_once():
     says(verdict.text, "1.28%")
     verdict = judge_methods(scaled(LOSSES, CE - 0.031), "ce + temperature")  # a reference that is repaired itself
     assert "temperature scaling" not in verdict.headline
+
+
+def test_rows_of_several_targets_have_their_names():
+    says(judge_methods(two_targets(), "ce", ["ece"]).headline, "LS tuned for ece", "LS tuned for accuracy", "MbLS")

@@ -114,7 +114,9 @@ MISTAKES = [
     ('labels,logits_0,logits_1\n0,"1,5","0,5"\n', "decimal comma"),
     ("labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n1;2;x\n", "'logits_1'|'x'|line 4"),
     ("confidence,correct\n1,true\n0.5,2\n", "correct|'2'|line 3"),
+    ("", "empty"),
     ("confidence,correct\n", "no rows"),
+    ("labels,probabilities\n", "no rows"),
     # Empty lines and line breaks inside quotes count as an editor counts them.
     (START + "nan,1,0,x\n1,2,1,x\n", "logits|nan|line 6|class 0"),
     (START + "1,2,5,x\n1,2,1,x\n", "labels|0..1|5|line 6"),
