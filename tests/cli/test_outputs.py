@@ -40,7 +40,7 @@ def unread(monkeypatch):
 @pytest.mark.parametrize("address", ["s3://bucket/x", "gs://bucket/a/x", "https://host/x", "file:///tmp/x", "abfs://x"])
 def test_other_storage_is_refused_before_the_work(here, refuse, unread, command, address):
     words, suffix = command
-    assert address in refuse(*words, address + suffix)
+    assert address.split("/")[0] in refuse(*words, address + suffix)
     assert not (here / f"{address.split(':')[0]}:").exists()
 
 
