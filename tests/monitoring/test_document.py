@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant import Monitor
+from calibrant import Monitor, Predictions
+from calibrant._numbers import percent
+from calibrant.monitoring.watch import changed_looks
 from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
@@ -74,3 +76,21 @@ def test_an_empty_watch_has_a_document(policy):
 def test_a_policy_without_a_sketch_offers_no_correction(policy, batches):
     old = replace(policy, evidence={k: v for k, v in policy.evidence.items() if k != "reference"})
     assert Monitor(old).update(batches[0]).document["label_shift"] is None
+
+
+def test_a_change_is_described_by_the_batches_that_raised_its_alarm(policy):
+    """Of three samples each, one batch alone would not say how many are predicted to be of a class."""
+    monitor = Monitor(policy)
+    quiet, shifted = draw(600, 40), draw(300, 41, shift=6.0)
+    monitor.update(quiet, "quiet")
+    for k in range(100):
+        rows = slice(3 * k, 3 * k + 3)
+        names = {"ids": shifted.ids[rows], "class_names": shifted.class_names}
+        monitor.update(Predictions.from_logits(shifted.logits[rows], shifted.labels[rows], **names), f"three {k}")
+    (test,) = [test for test in monitor.watch.alarms if test.name == "predicted"]
+    looks = changed_looks(test)
+    assert 3 < len(looks) < 100
+    first, last = looks[0] - 1, looks[-1] - 1
+    share = np.mean(shifted.logits[3 * first : 3 * last + 3].argmax(1) == 0)
+    (text,) = [alarm["text"] for alarm in monitor.document["alarms"] if alarm["name"] == "predicted"]
+    assert re.search(facts(f"three {first}", f"three {last}", percent(share)), text)

@@ -313,7 +313,7 @@ def _worse_groups(column: str, rows: Sequence[Row]) -> Iterator[Finding]:
     names = listing([row.name for row in flagged], 5)
     yield Finding(
         "fair",
-        f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
+        f"{len(flagged)} of {len(rows)} {groups} {'is' if len(flagged) == 1 else 'are'} worse than the rest",
         f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
         f"{largest.name}: confidence {percent(largest.confidence)}, accuracy {percent(largest.accuracy)}, gap "
         f"{difference(largest.gap, 'share', shares)} {limits}, {count(largest.count)} samples "

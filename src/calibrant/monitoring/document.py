@@ -247,7 +247,9 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch, matches: dict[st
     ]
     if matches is not None:
         unmatched = matches["labels"] - matches["matched"]
-        share = f"{count(matches['matched'])} of {count(matches['labels'])}" if unmatched else f"All {matches['labels']:,}"
+        share = (
+            f"{count(matches['matched'])} of {count(matches['labels'])}" if unmatched else f"All {matches['labels']:,}"
+        )
         others = f"; {count(unmatched)} match{'es' * (unmatched == 1)} none of its ids" if unmatched else ""
         lines.append(f"{share} labels that came later belong to samples of this watch{others}.")
     for item in [item for item in state.acknowledgements if item.tests][-1:]:

@@ -111,6 +111,7 @@ def test_fields_of_very_many_digits(body, end, tmp_path):
     [
         ("label,prob\n1,0.5\n,0.5\n", "labels (column 'label') has no value in line 3: fill it in, or leave such rows"),
         ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "has no value in line 3: fill it in"),
+        ("id,label,logits_0,logits_1\nx,1,1,2\n,1,1,2\n", "(column 'id') has no value in line 3: fill it in"),
         ("label,logits.a,logits.b\na,1,2\n,1,2\n", "has no value in line 3: fill it in"),
         ("label,prob\n1,50%\n", "got '50%' in line 2 (percentages? leave out the % and divide by 100)"),
         ("label,prob\n1,0.5,\n", "line 2 has 3 fields, expected 2 (does every line end in ','?)"),

