@@ -176,7 +176,7 @@ def test_text_that_is_not_utf8(tmp_path):
 @pytest.mark.parametrize("spreadsheet_safe", [False, True])
 def test_text_like_formulas_is_quoted_only_where_asked_for(spreadsheet_safe, tmp_path):
     """Oracle: Python's reader of CSV."""
-    ids = ["=1+1", "+1", "-1", "@x", "\tx", "a=b", ""]
+    ids = ["=1+1", "+1", "-1", "@x", "\tx", "a=b", "z"]
     groups = {"site": [f"={j}" for j in range(7)], "number": list(range(-3, 4))}
     p = Predictions.from_logits(-np.eye(7), np.arange(7), ids=ids, groups=groups)
     p.save(tmp_path / "x.csv", spreadsheet_safe=spreadsheet_safe)

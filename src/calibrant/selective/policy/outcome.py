@@ -263,7 +263,7 @@ class Outcome:
             wrong = f"{count(self.errors)} of {count(self.accepted)}{limits}"
             text.append(
                 f"{percent(risk.value)} of the answers are wrong, {wrong}; if everything "
-                f" were answered, {percent(self.all_errors / self.samples)} would be."
+                f"were answered, {percent(self.all_errors / self.samples)} would be."
             )
         text += [FITTED_ON_THESE] if self.fitted_on_these else self._verdict()
         if policy.majority_summary.startswith("Warning"):
