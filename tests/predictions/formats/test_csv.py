@@ -100,24 +100,10 @@ def test_fields_of_very_many_digits(body, told, tmp_path):
     assert re.search(facts(*told.split()), refusal(tmp_path / "a.csv"))
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("label,prob\n1,0.5\n,0.5\n", "labels (column 'label') has no value in line 3: fill it in, or leave such rows"),
-        ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "has no value in line 3: fill it in"),
-        ("id,label,logits_0,logits_1\nx,1,1,2\n,1,1,2\n", "(column 'id') has no value in line 3: fill it in"),
-        ("label,logits.a,logits.b\na,1,2\n,1,2\n", "has no value in line 3: fill it in"),
-        ("label,prob\n1,50%\n", "got '50%' in line 2 (percentages? leave out the % and divide by 100)"),
-        ("label,prob\n1,0.5,\n", "line 2 has 3 fields, expected 2 (does every line end in ','?)"),
-        ("label,prob\n1,0.5,7\n", "line 2 has 3 fields, expected 2"),
-    ],
-)
-def test_mistakes_of_people_are_said_with_their_remedy(tmp_path, body, message):
-=======
 MISTAKES = [
     ("label,prob\n1,0.5\n,0.5\n", "'label'|no value|line 3"),
     ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "label|no value|line 3"),
+    ("id,label,logits_0,logits_1\nx,1,1,2\n,1,1,2\n", "'id'|no value|line 3"),
     ("label,logits.a,logits.b\na,1,2\n,1,2\n", "label|no value|line 3"),
     ("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n", "2.5|line 2"),
     ("logits_0,logits_1,labels\n,2,0\n1,3,0\n", "'logits_0'|no value|line 2"),
@@ -140,7 +126,6 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("body", "told"), MISTAKES, ids=lambda value: value[-30:])
 def test_mistakes_of_people_are_said_with_their_line_and_remedy(tmp_path, body, told):
->>>>>>> main
     (tmp_path / "a.csv").write_text(body)
     assert re.search(facts(*told.split("|")), refusal(tmp_path / "a.csv"))
 
