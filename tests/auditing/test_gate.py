@@ -190,3 +190,12 @@ def test_what_cannot_be_read_is_one_sentence(text, told):
     with pytest.raises(ValueError, match=facts(*told.split())) as error:
         parse_requirement(text)
     assert len(str(error.value)) < 700
+
+
+def test_repeated_ids_of_the_baseline_are_said_to_be_its_own():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
+    good = Predictions.from_logits(logits, labels, ids=np.arange(40))
+    twice = Predictions.from_logits(logits, labels, ids=np.arange(40) // 2)
+    with pytest.raises(ValueError, match=facts("baseline", "20 of 40")):
+        check(good, "ece no worse", baseline=twice)

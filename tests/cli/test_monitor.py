@@ -106,3 +106,18 @@ def test_names_tell_batches_without_ids_apart(folder, tmp_path, state, run):
     assert code == 2
     assert "--name" in err
     assert run(*words, "--name", "a", "--name", "b")[0] == 2
+
+
+def test_a_batch_that_is_skipped_by_its_name_is_said_even_to_the_quiet(folder, state, tmp_path, run):
+    path = tmp_path / "batch.npz"
+    draw(40, 6, ids=False).save(path)
+    words = "monitor", folder / "policy.json", path, "--state", state, "-q"
+    assert run(*words)[2] == ""
+    assert re.search(facts("batch.npz", "--name"), run(*words)[2])
+
+
+def test_a_file_is_named_once_in_an_error(folder, tmp_path, run):
+    path = tmp_path / "batch.csv"
+    path.write_text("id,label,logits_0,logits_1,logits_2,logits_3\n1,0,1,2,3,4\n2,0,1,inf,3,4\n")
+    code, _, err = run("monitor", folder / "policy.json", path)
+    assert (code, err.count("batch.csv")) == (2, 1)

@@ -58,6 +58,22 @@ def test_late_labels_are_added_once(policy, named):
     assert len(monitor.remarks) == 3  # one for each time that the batch came again
 
 
+@pytest.mark.parametrize(
+    ("again", "new"), [(str, 0), ("{}.0".format, 0), (" {} ".format, 0), ("{:04}".format, 200), ("{}.5".format, 200)]
+)
+def test_a_number_is_one_id_however_a_table_writes_it(policy, again, new):
+    """As pandas writes whole numbers beside a gap; zeros in front are part of a name."""
+    batch = draw(200, 5, known=0.0)
+    numbers = np.arange(1, 201)
+    first, second = (
+        Predictions.from_logits(batch.logits, batch.labels, ids=ids, class_names=batch.class_names)
+        for ids in (numbers, [again(number) for number in numbers.tolist()])
+    )
+    monitor = watched(policy, [("first", first), ("second", second)])
+    assert sum(part.samples for part in monitor.state.batches) == 200 + new
+    assert monitor.add_labels({again(7): 0, "no such id": 1}) == 1
+
+
 def test_labels_that_have_changed_are_not_counted(policy, named):
     name, batch = named[0]
     labels = (batch.labels + 1) % 4

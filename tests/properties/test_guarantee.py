@@ -28,7 +28,7 @@ GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "planned
 )
 def test_violations_are_as_rare_as_promised(setting, monkeypatch):
     # What is said where nothing is accepted takes longer than the thresholds, and is tested elsewhere.
-    monkeypatch.setattr(risk, "_explain_abstention", lambda *_: ("Abstains always.", None))
+    monkeypatch.setattr(risk, "_explain_abstention", lambda *_: ("Always abstains.", None))
     for name, outcome in simulate(setting, GUARANTEED, DRAWS, seed=20261116).items():
         assert outcome.holds(setting.confidence), (name, outcome)
 

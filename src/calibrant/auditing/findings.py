@@ -244,16 +244,17 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _ranges(bins: Reliability, marked: Bools) -> str:
-    """Runs of marked bins in words: "53.33% to 80.00%, above 93.33%"."""
+    """Runs of marked bins in words: "from 53.33% to 80.00% and above 93.33%"."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
     ends = [(bins.low[start], bins.high[stop - 1]) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
     if (0, 1) in ends:
         return "everywhere"
-    return ", ".join(
+    words = [
         f"above {percent(low)}" if high == 1 else f"below {percent(high)}" if low == 0
-        else f"{percent(low)} to {percent(high)}"
+        else f"from {percent(low)} to {percent(high)}"
         for low, high in ends
-    )  # fmt: skip
+    ]  # fmt: skip
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
@@ -312,7 +313,7 @@ def _worse_groups(column: str, rows: Sequence[Row]) -> Iterator[Finding]:
     names = listing([row.name for row in flagged], 5)
     yield Finding(
         "fair",
-        f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
+        f"{len(flagged)} of {len(rows)} {groups} {'is' if len(flagged) == 1 else 'are'} worse than the rest",
         f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
         f"{largest.name}: confidence {percent(largest.confidence)}, accuracy {percent(largest.accuracy)}, gap "
         f"{difference(largest.gap, 'share', shares)} {limits}, {count(largest.count)} samples "

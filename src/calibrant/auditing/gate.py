@@ -271,7 +271,10 @@ def check(
     parsed = [parse_requirement(text) for text in requirements]
     _check_arguments(parsed, predictions, policy, baseline, groups)
     predictions = resolve_repeats(predictions, repeats)
-    baseline = None if baseline is None else resolve_repeats(baseline, repeats)
+    try:
+        baseline = None if baseline is None else resolve_repeats(baseline, repeats)
+    except ValueError as error:
+        raise ValueError(f"baseline: {error}") from None
     outcome = None
     if policy is not None:
         policy.check(predictions)

@@ -154,7 +154,7 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
         wrong = f"{percent(errors['value'])} of its answers are wrong{note}"
         # The wrong answers of a recall are what its precision counts.
         is_recall = policy["promise"]["of"] == "recall"
-        clauses.append(f"it answers {share} of them, {policy['promise']['price'] if is_recall else wrong}")
+        clauses.append(f"it answers {share} here, and {policy['promise']['price'] if is_recall else wrong}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
     if policy["fitted_on_these"] and repaired:

@@ -333,7 +333,7 @@ def _choice_words(choice: Selection | None) -> str:
     if choice is None:
         return ""
     if choice.calibrator is None:
-        reason = "no calibrator lowers the NLL there by more than its standard error"
+        reason = "no calibrator lowers the NLL by more than its standard error"
         return f"calibrant fit keeps the confidence as it is: {reason}."
     others = [row.name for row in choice.calibrators if row.name not in ("none", choice.calibrator.name)]
     names = ", ".join(CALIBRATORS[name].title.lower() for name in others)

@@ -69,7 +69,7 @@ def holdout_command(
     """
     fit, judge = output
     if fit.resolve() == judge.resolve():
-        raise ValueError(f"--output {fit} {judge}: the two parts are two files")
+        raise ValueError(f"--output {fit} {judge}: the two parts must be different files")
     for path in output:
         format_of(path)
         check_output(path, inputs=[files])

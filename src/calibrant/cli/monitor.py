@@ -124,7 +124,8 @@ def monitor_command(
             try:
                 _change(watching, state, take_in)
             except ValueError as error:
-                raise ValueError(f"{file}: {error}") from None
+                is_named = str(error).startswith(file)  # by the reader, which knows the row
+                raise ValueError(str(error) if is_named else f"{file}: {error}") from None
             if corrected is not None:
                 _write_corrected(watching, predictions, corrected, progress, quiet)
     for path in merge or []:
@@ -206,7 +207,7 @@ def _report(watching: Monitor, output: Path | None, as_json: bool, quiet: bool) 
     """The watch on standard output and as a page."""
     document = watching.document
     for text in watching.remarks:
-        remark(text, quiet)
+        remark(text, quiet and text not in watching.skipped)
     if output is not None:
         from calibrant.report import write_watch
 

@@ -32,7 +32,7 @@ from scipy.special import gammaincc
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Ints
 from calibrant.metrics import Doubles
-from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids
+from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
 from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats
 from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
@@ -261,7 +261,7 @@ def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
     if batch.labels is not None:
         labels = np.where(batch.labels == batch.ignore_index, UNKNOWN, batch.labels).astype(np.int64)
     if late is not None:
-        arrived = np.array([late.get(str(name), UNKNOWN) for name in batch.ids.tolist()], np.int64)
+        arrived = np.array([late.get(id_text(name), UNKNOWN) for name in batch.ids.tolist()], np.int64)
         labels = np.where(arrived == UNKNOWN, labels, arrived)
     return labels
 
@@ -287,6 +287,7 @@ def count_batch(
         check_group(predictions, by_group)
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
+    labels = None if labels is None else {id_text(name): label for name, label in labels.items()}
     counts, reference = BatchCounts(), policy.evidence.get("reference")
     counted: list[DecidedRows] = []  # without what is only needed for a while
     samples: list[DecidedRows] = []

@@ -12,7 +12,7 @@ from calibrant._files import json_value
 from calibrant._numbers import allowed, count, fixed, number, percent, round_percent, significant, span_words
 from calibrant.monitoring.batch import LARGEST_UNCHANGED, reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
-from calibrant.monitoring.watch import RateWatch, Watch, WatchTest, breaking_looks
+from calibrant.monitoring.watch import RateWatch, Watch, WatchTest, breaking_looks, changed_looks
 from calibrant.selective import Policy
 
 #: A change of priors below this is not worth a correction.
@@ -198,16 +198,18 @@ def _alarm_text(test: WatchTest, watch: Watch, state: WatchState, policy: Policy
 
 
 def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Policy) -> str:
-    """What has changed at the batch of the alarm: in which direction, from what to what."""
-    batch = state.batches[test.at[test.alarm or 0]]
+    """What has changed in the batches that raised the alarm: in which direction, from what to what."""
+    batches = [state.batches[test.at[look]] for look in changed_looks(test)]
+    samples, words = sum(batch.samples for batch in batches), _batch_words([batch.name for batch in batches])
     if test.name == "coverage":
-        share, fitted = batch.accepted / batch.samples, watch.reference_coverage.value
+        share, fitted = sum(batch.accepted for batch in batches) / samples, watch.reference_coverage.value
         verb = "fewer" if share < fitted else "more"
-        shares = f"{percent(share)} of {batch.name}, against {percent(fitted)} at the fit"
+        shares = f"{percent(share)} of {words}, against {percent(fitted)} at the fit"
         return f"The policy answers {verb} samples than before: {shares}."
     reference = (policy.evidence.get("reference") or {})[test.name]
     then = np.array(reference["counts"]) / sum(reference["counts"])
-    now = batch.sketch.counts(test.name) / batch.samples if batch.sketch is not None else then
+    sketches = [batch.sketch.counts(test.name) for batch in batches if batch.sketch is not None]
+    now = np.sum(sketches, axis=0) / samples if sketches else then
     if test.name == "predicted":
         cell = int(np.argmax(np.abs(now - then)))
         # The last cell is of all other classes together.
@@ -218,18 +220,18 @@ def _change_text(test: WatchTest, watch: Watch, state: WatchState, policy: Polic
         what = f"The class {name} is" if number == 1 else f"The {count(number)} rarest classes together are"
         verb = "less often" if now[cell] < then[cell] else "more often"
         return (
-            f"{what} predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {batch.name}, "
+            f"{what} predicted {verb} than at the fit: for {percent(now[cell])} of the samples of {words}, "
             f"against {percent(then[cell])} then."
         )
     below_now, below_then = np.cumsum(now)[:-1], np.cumsum(then)[:-1]
     if not len(below_now):
-        return f"The {test.name} is not distributed as at the fit, seen at {batch.name}."
+        return f"The {test.name} is not distributed as at the fit, seen at {words}."
     edge = int(np.argmax(np.abs(below_now - below_then)))
     verb = "lower" if below_now[edge] > below_then[edge] else "higher"
     value = percent(reference["edges"][edge]) if test.name == "confidence" else significant(reference["edges"][edge], 3)
     return (
         f"The {test.name} is {verb} than at the fit: it is below {value} for {percent(below_now[edge])} of the samples "
-        f"of {batch.name}, against {percent(below_then[edge])} then."
+        f"of {words}, against {percent(below_then[edge])} then."
     )
 
 
@@ -245,10 +247,11 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch, matches: dict[st
     ]
     if matches is not None:
         unmatched = matches["labels"] - matches["matched"]
-        lines.append(
-            f"{count(matches['matched'])} of {count(matches['labels'])} labels that came later belong to samples of "
-            f"this watch; {count(unmatched) if unmatched else 'none'} match{'es' * (unmatched < 2)} no id."
+        share = (
+            f"{count(matches['matched'])} of {count(matches['labels'])}" if unmatched else f"All {matches['labels']:,}"
         )
+        others = f"; {count(unmatched)} match{'es' * (unmatched == 1)} none of its ids" if unmatched else ""
+        lines.append(f"{share} labels that came later belong to samples of this watch{others}.")
     for item in [item for item in state.acknowledgements if item.tests][-1:]:
         lines.append(f"Alarms were acknowledged on {item.date} ({item.text}); their tests have started anew since.")
     rate = watch.overall

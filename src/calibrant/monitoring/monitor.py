@@ -82,6 +82,7 @@ class Monitor:
         self.policy = policy
         self.state = WatchState(policy=policy_fingerprint(policy), by_group=column, alpha=float(alpha))
         self.remarks: list[str] = []
+        self.skipped: list[str] = []  # those remarks that are about batches without ids that did not count
         self.matches: dict[str, int] | None = None  # of labels that came later, at this look
 
     @classmethod
@@ -228,15 +229,18 @@ class Monitor:
         """Add the labels of a batch without ids that came again, so far as they are new."""
         arrival.batch = batch.fingerprint
         new = find_new_labels(self.state.known_labels(batch.fingerprint), arrival)
-        again = f"{name}: seen as {batch.name}"
+        again = f"{name}: counted before" + (f" as {batch.name}" if name != batch.name else "")
+        is_skipped = new is None or not new.answers
         if new is not None and new.answers:
             self.state.labels.append(new)
             self.remarks.append(f"{again}; {new.answers:,} labels of answers are new")
         elif new is None:
-            self.remarks.append(f"{again}, skipped: some labels have changed or are gone")
+            self.remarks.append(f"{again}, so it was skipped: some of its labels have changed or are missing now")
         else:
             different = "" if counts.ids is not None else " (if these are other samples, name the batch with --name)"
-            self.remarks.append(f"{again}, skipped: no label of an answer is new{different}")
+            self.remarks.append(f"{again}, so it was skipped: no label of an answer is new{different}")
+        if is_skipped and counts.ids is None:
+            self.skipped.append(self.remarks[-1])
         if counts.ids is not None:  # an older state kept none
             batch.ids = counts.ids
             if new is None:

@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -50,6 +51,8 @@ NOT_WAITING = -1  # of an id: it is no answer, or its label is known
 LONGEST_TEXT = 300  # of an acknowledgement
 #: How labels that are still missing are written.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)\.0")
 
 Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -129,9 +132,15 @@ def decode(text: str, kind: str) -> npt.NDArray[Any]:
     return np.frombuffer(data, np.dtype(kind).newbyteorder("<")).astype(kind)
 
 
+def id_text(name: Any) -> str:
+    """An id as it is compared over files: 7, "7", " 7" and "7.0", as pandas writes it beside a gap, are the same."""
+    text = str(name).strip()
+    return text[:-2] if _WHOLE.fullmatch(text) else text
+
+
 def hash_ids(ids: Iterable[Any]) -> Hashes:
-    """64 bits of the BLAKE2b checksum of each id as text: 7 and "7" are the same id."""
-    parts = [hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in ids]
+    """64 bits of the BLAKE2b checksum of each id, as `id_text` has it."""
+    parts = [hashlib.blake2b(id_text(name).encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in ids]
     return np.frombuffer(b"".join(parts), "<u8").astype(np.uint64)
 
 
@@ -554,7 +563,7 @@ def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | Non
                 raise ValueError(f"{path}: the label {short(label)} is none of {classes} classes")
             if name is None or not name.strip():
                 raise ValueError(f"{path}: a row with the label {short(label)} has no id")
-            if classes_by_id.setdefault(name, number) != number:
+            if classes_by_id.setdefault(id_text(name), number) != number:
                 raise ValueError(f"{path}: the id {shorten(name)} has two labels")
     if not classes_by_id:
         raise ValueError(f"{path}: there are no labels")

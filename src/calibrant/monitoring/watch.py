@@ -366,3 +366,10 @@ def breaking_looks(rate: RateWatch) -> list[int]:
     weights = np.log([start_weight(j + 1) for j in range(len(looks))])
     strength = rate_ratios(errors, answers, rate.promised).max(1) + weights
     return list(looks[int(np.argmax(strength)) :])
+
+
+def changed_looks(test: WatchTest) -> range:
+    """The looks whose samples raised the alarm of a change: up to it, from where the evidence was lowest before."""
+    alarm = test.alarm or 0
+    before = [0.0, *test.evidence[test.first : alarm]]
+    return range(test.first + int(np.argmin(before)), alarm + 1)

@@ -108,6 +108,8 @@ def check_column(
         return map_levels(array, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
     if array.dtype.kind == "b" and name != "ids":
         array = array.astype(np.int64)
+    if name == "ids" and array.dtype.kind == "U" and array.shape == shape and (array == "").any():
+        raise ValueError(location.prefix + no_value(title, location.at(int(np.argmax(array == "")))))
     return _check_whole_or_text(title, array, shape, location)
 
 

@@ -103,6 +103,7 @@ def test_fields_of_very_many_digits(body, told, tmp_path):
 MISTAKES = [
     ("label,prob\n1,0.5\n,0.5\n", "'label'|no value|line 3"),
     ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "label|no value|line 3"),
+    ("id,label,logits_0,logits_1\nx,1,1,2\n,1,1,2\n", "'id'|no value|line 3"),
     ("label,logits.a,logits.b\na,1,2\n,1,2\n", "label|no value|line 3"),
     ("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n", "2.5|line 2"),
     ("logits_0,logits_1,labels\n,2,0\n1,3,0\n", "'logits_0'|no value|line 2"),
@@ -153,7 +154,7 @@ def test_text_that_is_not_utf8(encoding, tmp_path):
 @pytest.mark.parametrize("spreadsheet_safe", [False, True])
 def test_text_like_formulas_is_quoted_only_where_asked_for(spreadsheet_safe, tmp_path):
     """Oracle: Python's reader of CSV."""
-    ids = ["=1+1", "+1", "-1", "@x", "\tx", "a=b", ""]
+    ids = ["=1+1", "+1", "-1", "@x", "\tx", "a=b", "z"]
     groups = {"site": [f"={j}" for j in range(7)], "number": list(range(-3, 4))}
     p = Predictions.from_logits(-np.eye(7), np.arange(7), ids=ids, groups=groups)
     p.save(tmp_path / "x.csv", spreadsheet_safe=spreadsheet_safe)

@@ -20,7 +20,7 @@ from tests.helpers.policies import drawn
 def test_an_honest_abstention():
     found = Policy.fit(Predictions.from_logits(*drawn(300)), 0.01)
     assert found.abstains
-    assert found.summary.startswith("Abstains always")
+    assert found.summary.startswith("Always abstains")
     assert not found.decide(drawn(50)[0]).accept.any()
     json.loads(json.dumps(found.evidence))
     assert math.isinf(found.threshold.value)

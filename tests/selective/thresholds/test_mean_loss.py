@@ -167,7 +167,7 @@ def test_costs_of_0_and_1_are_errors_by_a_test_for_every_distribution():
     assert threshold.value == -math.inf
     nothing = threshold_for_cost(np.arange(60.0), np.zeros(60), 0.05, highest=1.0)
     assert nothing.abstains
-    assert nothing.reason.startswith("Abstains always")
+    assert nothing.reason.startswith("Always abstains")
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def find_data(recipe: str, plain: str | None, named: Mapping[str, str]) -> str |
         return str(fitting[0])
     if fitting:
         raise ValueError(
-            f"{folder}: {data.title} is here {len(fitting)} times; give one of them: --data {data.name}=DIR"
+            f"{folder}: {data.title} is in {len(fitting)} folders here; name one of them with --data {data.name}=DIR"
         )
     rivals = [
         name for name, other in named.items() if name != data.name and Path(other).resolve() == Path(folder).resolve()

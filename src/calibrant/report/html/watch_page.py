@@ -120,8 +120,8 @@ def _promise(document: Part) -> html.ReportSection | None:
         ))  # fmt: skip
     lede = (
         '<p class="lede">Labels count in the order in which they came. Evidence is a likelihood ratio that starts anew '
-        "with every batch, so that a late break is seen; the line is crossed by chance, ever, at most as often as "
-        "stated.</p>"
+        "with every batch, so that a late break is seen. If the promise is kept, the evidence ever crosses the line "
+        "with at most the probability stated above.</p>"
     )
     return html.ReportSection("promise", "The promise over time", "Promise", lede + html.columns(*figures))
 

@@ -241,7 +241,7 @@ class Outcome:
         answered = f"{count(self.accepted)} of {count(self.samples)} {unit} ({percent(self.accepted / self.samples)})"
         answer = policy.promise.answer
         so = "" if answer is None else f" as {class_name(answer, policy.class_names)}"
-        text = [f"Answers {answered}{so}, abstains on the rest."]
+        text = [f"Answers {answered}{so} and abstains on the rest."]
         if policy.kind == "segmentation":
             text.append(f"{self.images.words().capitalize()}.")
         if policy.abstains:
@@ -249,7 +249,7 @@ class Outcome:
         unknown = {name: part for name, part in self.groups.items() if name not in (policy.group_names or ())}
         if unknown:
             number, names = count(sum(part.samples for part in unknown.values())), listing(list(unknown), 5)
-            text.append(f"{number} {unit} are of groups that the policy does not know ({names}): never answered.")
+            text.append(f"In groups that the policy does not know ({names}), it never answers: {number} {unit} here.")
         if not self.labelled:
             return [*text, "There are no labels, so the share of wrong answers is unknown."]
         if not policy.abstains and self.price.result:
@@ -260,9 +260,10 @@ class Outcome:
             risk = self.risk
             interval = f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
             limits = "" if unit == "pixels" else interval
+            wrong = f"{count(self.errors)} of {count(self.accepted)}{limits}"
             text.append(
-                f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
-                f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
+                f"{percent(risk.value)} of the answers are wrong, {wrong}; if everything "
+                f"were answered, {percent(self.all_errors / self.samples)} would be."
             )
         text += [FITTED_ON_THESE] if self.fitted_on_these else self._verdict()
         if policy.majority_summary.startswith("Warning"):

@@ -166,10 +166,10 @@ def _explain_abstention(nothing: Threshold, images: int) -> Threshold:
     """The same with a reason, and with how many images would be needed."""
     risk = nothing.target_risk or 0.5
     if nothing.confidence is None:
-        return replace(nothing, reason=f"Abstains always: no threshold has an error rate of {allowed(risk)} or less.")
+        return replace(nothing, reason=f"Always abstains: no threshold has an error rate of {allowed(risk)} or less.")
     least = fewest_images(risk, 1 - nothing.confidence)
     remedy = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more images may"
-    reason = f"Abstains always: {images:,} images cannot show a risk of at most {allowed(risk)}; {remedy}."
+    reason = f"Always abstains: {images:,} images cannot show a risk of at most {allowed(risk)}; {remedy}."
     return replace(nothing, reason=reason, needed=least if images < least else None)
 
 

@@ -201,7 +201,7 @@ class CostThreshold:
         """What it promises, in a sentence."""
         target = number(self.target_cost)
         if self.abstains:
-            return f"Abstains always: {count(self.samples)} samples cannot show a mean cost of at most {target}."
+            return f"Always abstains: {count(self.samples)} samples cannot show a mean cost of at most {target}."
         return (
             f"Accepts {count(self.accepted)} of {count(self.samples)} samples, at a mean cost of {number(self.cost)}; "
             f"with {100 * self.confidence:g}% confidence at most {target} on new samples."

@@ -58,7 +58,7 @@ Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
 LEVEL = 0.95  # of limits where no confidence is asked for
 OFFERS = 5  # in a menu
-ABSTAINS = "Abstains always: "
+ABSTAINS = "Always abstains: "
 
 #: Risks that a menu may name, of two digits each; above a half only where as much was allowed.
 RISKS = tuple(round(digits * scale, 4) for scale in (1e-4, 1e-3, 1e-2) for digits in range(10, 100))
@@ -213,7 +213,7 @@ def threshold_for_risk(
         >>> threshold.method, bool(threshold.risk.high <= 0.1), round(threshold.coverage.value, 2)
         ('fixed-sequence', True, 0.58)
         >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
-        Abstains always: ...
+        Always abstains: ...
     """
     target_risk = check_open_share("target_risk", target_risk)
     confidence = check_open_share("confidence", confidence)
@@ -456,11 +456,11 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None, terms
         none = f"No {'lower' if terms.is_least else 'higher'} {noun} that would be of use"
         return f"{none} {'can be promised' if confidence else 'was met'} on those {unit} either."
     shares = ["all" if offer.coverage >= 1 else percent(offer.coverage) for offer in menu]
-    offers = [f"{terms.show(offer.risk)} answers {share}" for offer, share in zip(menu, shares, strict=True)]
+    offers = [f"at {terms.show(offer.risk)}, {share}" for offer, share in zip(menu, shares, strict=True)]
     verb = "that could be promised" if confidence else "that is met"
     best = "highest" if terms.is_least else "lowest"
-    words = f"The {best} {noun} {verb} on those {unit} is about {terms.show(menu[0].risk)}, which answers {shares[0]}"
-    words += f"; {', '.join(offers[1:])}" if len(menu) > 1 else ""
+    words = f"The {best} {noun} {verb} on those {unit} is about {terms.show(menu[0].risk)}, with {shares[0]} answered"
+    words += f" ({'; '.join(offers[1:])})" if len(menu) > 1 else ""
     if confidence is None:
         return f"{words}. These are estimates."
     less = f"holds with less than {round_percent(confidence)} confidence" if terms.has_confidence else "need not hold"

@@ -230,8 +230,9 @@ def _combine(
     delta = 1 - target.confidence
     silent = [name for name, threshold in parts.items() if threshold.abstains]
     plural = {"group": "groups", "class": "classes"}[noun]
-    reason = f"Accepts {accepted:,} of {total:,} samples, {errors:,} of them wrong, over {len(parts)} {plural}."
-    reason += f" Abstains always in {listing(silent, 5)}." if silent else ""
+    number = f"{len(parts)} {noun if len(parts) == 1 else plural}"
+    reason = f"Accepts {accepted:,} of {total:,} samples, {errors:,} of them wrong, over {number}."
+    reason += f" Always abstains in {listing(silent, 5)}." if silent else ""
     return Threshold(
         value=math.nan,
         method=f"by {noun}",
