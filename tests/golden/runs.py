@@ -130,6 +130,9 @@ def keep(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: keep(entry, key) for key, entry in value.items() if key not in PASSING | SENTENCES}
     if isinstance(value, list):
+        names = [entry.get("name") for entry in value if isinstance(entry, dict)]
+        if len(names) == len(value) >= LONG and len(set(names) - {None}) == len(names):
+            return {entry["name"]: keep(entry, name) for entry in value}
         return _shorten(value) if len(value) >= LONG else [keep(entry, name) for entry in value]
     if isinstance(value, str):
         is_name = name not in WORDS and re.fullmatch(r"\S{1,60}", value)
