@@ -222,6 +222,15 @@ def test_a_margin_lies_on_the_worse_side():
         ("accuracy no worse by 100%", "every model"),
         *((text, "no model") for text in ("ece <= -0.01", "accuracy >= 101%", "brier >= 2.5")),
         ("nll <= 5%", "nll share"),
+        # A limit on the better side fails good models and passes bad ones.
+        ("ece >= 3%", "'ece <= 3%'"),
+        ("accuracy <= 0.9", "'accuracy >= 0.9'"),
+        ("nll > 0.2", "'nll <= 0.2'"),
+        ("risk@0.8 >= 2%", "'risk@0.8 <= 2%'"),
+        ("policy.coverage <= 5%", "'policy.coverage >= 5%'"),
+        ("policy.wrong >= 5%", "'policy.wrong <= 5%'"),
+        ("risk <= 5%", "policy.risk risk@0.8"),
+        ("coverage >= 50%", "policy.coverage coverage@0.05"),
         ("policy.cost <= 5%", "policy.cost share"),
     ],
 )

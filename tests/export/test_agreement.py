@@ -121,6 +121,19 @@ def test_reversed_scores_of_two_classes_are_refused(model, options, names, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("method", "options"), [("predict_proba", {}), ("decision_function", {"raw_scores": True})])
+def test_truth_values_are_the_0_and_1_that_skl2onnx_writes(method, options, tmp_path):
+    x, y = samples(2, [False, True])
+    model = LogisticRegression().fit(x[:200], y[:200])
+    values, proto = both_columns(getattr(model, method)(x)), converted(model, x, **options)
+    policy = policy_for(model, "probabilities" if method == "predict_proba" else "logits")
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=x, expected=policy.decide(values))
+    assert [check.differing for check in done.checks] == [0, 0, 0]
+    other = make_policy(limit=0.6, calibrator=None, classes=2, takes=policy.takes, class_names=("True", "False"))
+    with pytest.raises(ValueError, match=facts("True, False", "order")):
+        export_onnx(other, tmp_path / "n.onnx", onnx_model=proto, inputs=x)
+
+
 def test_values_of_pairs_of_classes_are_no_values_of_classes(tmp_path):
     x, y = samples(3, TEXT)
     model = SVC(decision_function_shape="ovo").fit(x[:200], y[:200])

@@ -113,7 +113,7 @@ def export_onnx(
         inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
             groups). Random ones are drawn otherwise.
         expected: what is right for these inputs, row by row: `Predictions` (those that the policy was fitted on, if
-            the inputs are those samples), `Decisions` or labels; or the path of a file of one of these.
+            the inputs are those samples), `Decisions` or predicted labels; or the path of a file of one of these.
         class_names: of the model's outputs, in their order, where they are known; they must be the policy's.
         opset: of the graph, 18 if not given; an existing model keeps its own, or is raised to 13.
 
