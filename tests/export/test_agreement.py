@@ -328,6 +328,28 @@ def test_a_network_with_other_weights_is_told_from_the_fitted_one(tmp_path):
     assert done.not_checked == ()
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+def test_positions_of_the_largest_output_say_nothing_of_the_order_of_the_classes(order, tmp_path):
+    """As Keras-like graphs end: an ArgMax of the very output agrees with it whatever the order is."""
+    policy = make_policy(class_names=("chat", "chien", "oiseau", "poisson", "tortue"))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("ArgMax", ["z"], ["label"], axis=1, keepdims=0),
+    ]
+    outputs = [("z", T.FLOAT, ["N", C]), ("label", T.INT64, ["N"])]
+    proto = build(nodes, outputs, weights={"w": WEIGHT[:, order]})
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=X)
+    assert [check.against for check in done.checks] == ["policy", "label output"]
+    assert any("chat, chien" in text and "positions" in text for text in done.not_checked)
+    expected = policy.decide(X @ WEIGHT)
+    if order[0]:
+        with pytest.raises(ValueError, match=facts("of 30 rows")):
+            export_onnx(policy, tmp_path / "n.onnx", onnx_model=proto, inputs=X, expected=expected)
+    else:
+        done = export_onnx(policy, tmp_path / "n.onnx", onnx_model=proto, inputs=X, expected=expected)
+        assert done.not_checked == ()
+
+
 def test_an_order_is_found_only_beyond_chance():
     rng = np.random.default_rng(0)
     theirs = rng.integers(0, 6, 500)

@@ -190,7 +190,7 @@ class ExpectedCheck:
             missing.append("confidences")
         if expected.values is None and expected.accept is None:
             missing.append("decisions to answer or abstain")
-        return [f"{' and '.join(missing)}, which {expected.title} does not hold"] if missing else []
+        return [f"{' and '.join(missing)}, which are not in {expected.title}"] if missing else []
 
 
 def check_rows(expected: ExpectedRows, rows: int) -> None:

@@ -189,7 +189,7 @@ def export_onnx(
         is_named = source.names_classes or (class_names is not None and policy.class_names is not None)
         if wanted is None:
             not_checked += _missing_evidence(policy, batches, own, reason, is_named=is_named, real=inputs is not None)
-        elif reason:
+        elif reason and own is None:
             not_checked.append(reason)
     with written_aside(path) as aside:
         aside.write_bytes(graph.SerializeToString())
@@ -248,11 +248,11 @@ def _missing_evidence(
         f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
         "expected answers to the inputs (--expected)"
     ]
-    if own is None and not is_named:
+    if (own is None or reason) and not is_named:
         names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
         order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
         missing.append(order + (f" ({reason})" if reason else ""))
-    elif reason:
+    elif reason and own is None:
         missing.append(reason)
     if not real:
         missing.append("how it answers real inputs: those of the check are random")
