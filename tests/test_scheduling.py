@@ -16,12 +16,11 @@ ROOT = Path(__file__).parents[1]
     ("file", "group"),
     [
         ("tests/experiments/test_ray_engine.py", "ray"),
-        ("tests/test_ray.py", "ray"),
         ("tests/experiments/papers/test_sc.py", "tests/experiments/papers"),
         ("tests/experiments/test_engines.py", "tests/experiments"),
         ("tests/cli/test_imports.py", "tests/cli/test_imports.py"),
-        ("tests/metrics/test_ties.py", None),
-        ("src/calibrant/metrics/ties.py", None),
+        ("tests/metrics/test_tables.py", None),
+        ("src/calibrant/metrics/tables.py", None),
     ],
 )
 def test_the_group_of_a_file(file, group):

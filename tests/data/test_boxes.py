@@ -1,16 +1,15 @@
-"""Objectness against counted pixels; boxes that stay with their images."""
+"""Objectness against counted pixels, ALS's targets against its formula; boxes that stay with their images."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from calibrant import _torchvision
 from calibrant.data import Boxes
-from calibrant.targets import objectness
+from calibrant.targets import adaptive_targets, hard_targets, objectness, uniform_targets
 from tests.helpers.errors import facts
 from tests.reference import objects as reference
-
-_torchvision.ensure()
 
 
 def scene(seed):
@@ -27,14 +26,6 @@ def test_objectness_counts_pixels():
     expected = [reference.objectness(*one) for one in many]
     assert np.mean(np.array(expected) > 0) > 0.6  # most scenes show something
     assert [objectness(*one) for one in many] == pytest.approx(expected, abs=1e-14)
-
-
-@pytest.mark.parametrize("first", [0, 3, 40, 171])
-def test_a_batch_is_its_images(first):
-    batch = [scene(seed) for seed in range(first, first + 5)]
-    boxes, crops, sizes = zip(*batch, strict=True)
-    values = objectness(list(map(np.array, boxes)) if all(boxes) else list(boxes), crops, sizes)
-    assert values.tolist() == [objectness(*one) for one in batch]
 
 
 def test_one_crowded_image_among_others():
@@ -151,3 +142,46 @@ def test_annotated_areas_stay_with_their_boxes():
     assert (boxes + boxes).object_areas is None
     with pytest.raises(ValueError, match="object_areas"):
         Boxes(boxes.corners, boxes.offsets, boxes.labels, boxes.crowd, np.zeros(2))
+
+
+@given(st.integers(2, 7), st.floats(0, 1), st.floats(0, 1), st.data())
+def test_adaptive_targets_are_those_of_the_paper(classes, share, beta, data):
+    label = data.draw(st.integers(0, classes - 1))
+    target = adaptive_targets([label], [share], classes, beta, dtype=torch.float64)[0]
+    assert target.tolist() == pytest.approx(reference.adaptive_target(label, share, classes, beta), abs=1e-15)
+    assert target.sum().item() == pytest.approx(1.0, abs=1e-14)
+
+
+def test_limits_of_adaptive_targets():
+    labels = torch.tensor([2, 0, 1])
+    assert torch.equal(adaptive_targets(labels, 1.0, 4), torch.eye(4)[labels])
+    assert torch.equal(adaptive_targets(labels, [0.1, 0.2, 0.3], 4, beta=0.0), torch.eye(4)[labels])
+    assert torch.equal(hard_targets(labels, 4), torch.eye(4)[labels])
+    assert adaptive_targets([1], [0.0], 4)[0].tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
+    # Beta 0.75 leaves the class at least a quarter, as the paper says.
+    assert adaptive_targets([1], [0.0], 4, beta=0.75)[0, 1] == 0.25
+    context = adaptive_targets(labels, [0.5, 0.0, 0.9], 4, beta=0.5, context=[False, True, False])
+    assert context[1].tolist() == [0.25] * 4
+    assert context[0, 2] == pytest.approx(0.75)
+    assert adaptive_targets([-1, 0], [0.0, 1.0], 4)[0].tolist() == [0.25] * 4  # none of the classes
+    assert torch.equal(uniform_targets(3, 5), torch.full((3, 5), 0.2))
+    assert adaptive_targets(labels, torch.rand(3, dtype=torch.float64), 4).dtype == torch.float64
+    assert adaptive_targets(torch.zeros(0, dtype=torch.long), torch.zeros(0), 4).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, 4], [0.5, 0.5], 4), facts("labels", "0")),
+        (([0.5], [0.5], 4), facts("labels")),
+        (([0], [1.5], 4), facts("objectness", "NaN")),
+        (([0], [float("nan")], 4), facts("objectness", "NaN")),
+        (([0, 1], [0.5], 4), facts("objectness", "[1]")),
+        (([0], [0.5], 1), facts("num_classes", "1")),
+        (([0], [0.5], 4, 1.5), facts("beta", "1.5")),
+        (([0, 0], [float("nan"), 0.5], 4), facts("objectness", "NaN")),
+    ],
+)
+def test_targets_refuse_nonsense(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        adaptive_targets(*arguments)

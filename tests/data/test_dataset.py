@@ -1,4 +1,4 @@
-"""Data sets: columns that fit, where inputs come from, splits by id, orders of samples."""
+"""Data sets: columns that fit, splits by id, orders of samples, inspections, versions of single objects and context."""
 
 import numpy as np
 import pytest
@@ -13,17 +13,23 @@ from calibrant.data import (
     ImageArray,
     ImageFiles,
     Pipeline,
+    RandomResizedCrop,
+    Resize,
     Rows,
-    TextFiles,
     by_ids,
+    context_only,
     disjoint,
     hold_out,
+    inspect,
     normalised,
+    pixel_mean,
+    recognise,
     resample,
+    single_object,
 )
 from calibrant.data.sources import JoinedInputs
 from tests.helpers.errors import facts
-from tests.helpers.toy_images import BOX_LABELS, BOXES, noise, objects
+from tests.helpers.toy_images import BOX_LABELS, BOXES, covered, noise, objects, placed
 
 
 def test_merged_sets_keep_boxes_with_their_images():
@@ -67,17 +73,6 @@ def test_positions_count_from_the_end_and_are_checked():
 def test_data_sets_refuse_nonsense(changes, message):
     with pytest.raises(ValueError, match=message):
         objects().replace(**changes)
-
-
-def test_files_are_taken_by_position(tmp_path):
-    for number in range(3):
-        (tmp_path / f"{number}.txt").write_text(f"text {number}")
-        Image.new("L", (4 + number, 2), number).save(tmp_path / f"{number}.png")
-    texts = TextFiles(tmp_path, ("0.txt", "1.txt", "2.txt")).take(np.array([2, 0]))
-    assert (len(texts), texts[0], texts.where(1)) == (2, "text 2", str(tmp_path / "0.txt"))
-    masks = ImageFiles(tmp_path, ("0.png", "1.png", "2.png"), mode=None, max_pixels=100).take(np.array([1]))
-    assert (masks.mode, masks.max_pixels, masks.header(0)) == (None, 100, ((5, 2), "L"))
-    assert np.asarray(masks[0]).tolist() == [[1] * 5] * 2
 
 
 def test_joined_sources_keep_their_order():
@@ -197,3 +192,98 @@ def test_normalisation_of_any_layout(layout, channels):
         for arguments in ((wrong, std), (mean, wrong)):
             with pytest.raises(ValueError, match=facts(*(str(len(values)) for values in arguments))):
                 normalised(images, *arguments)
+
+
+def test_counts_copies_and_progress():
+    layout, root = recognise("scenes")
+    calls = []
+    options = {"samples": 40}
+    inspection, datasets = inspect(
+        layout, root, ["train", "val"], options=options, progress=lambda *call: calls.append(call)
+    )
+    assert inspection.samples == 80
+    facts, data = inspection.splits["val"], datasets["val"]
+    assert list(facts.class_counts.values()) == data.counts.tolist()
+    assert facts.sizes == {"width_min": 32, "height_min": 32, "width_max": 32, "height_max": 32}
+    assert facts.boxes["number"] == len(data.boxes.corners)
+    assert sum(facts.boxes["area_histogram"]) == len(data.boxes.corners)
+    assert sum(facts.boxes["objectness_histogram"]) == 40
+    missing = {name for name, count in facts.class_counts.items() if count == 0}
+    assert missing == {place for issue in facts.report.odd if "without samples" in issue.what for place in issue.where}
+    assert inspection.to_json()["across_splits"] == []
+    for what in ("images of train", "images of val", "copies in train", "copies in val"):
+        assert [call[1:] for call in calls if call[0] == what] == [(done, 40) for done in range(41)]
+
+
+def test_single_objects():
+    data = objects()
+    alone = single_object(data, fill=(0, 0, 0))
+    assert alone.ids == ("a#0", "a#1", "b#1")  # no sample for a box without class, none without area
+    assert alone.labels.tolist() == [1, 0, 0]
+    assert alone.boxes.counts.tolist() == [1, 1, 1]
+    for i, (image, box) in enumerate(((0, 0), (0, 1), (1, 1))):
+        kept = covered([BOXES[image][box]])
+        others = covered(BOXES[image]) & ~kept
+        pixels = np.asarray(alone[i].input)
+        assert (pixels[others] == 0).all()
+        assert np.array_equal(pixels[~others], data.inputs.pixels[image][~others])
+        assert alone[i].boxes.tolist() == [BOXES[image][box]]
+    assert alone.take([2])[0].id == "b#1"
+
+
+def test_context_only():
+    assert context_only(objects(), fill=(9, 9, 9)).ids == ("a",)  # a box of b has no area: its object may be in sight
+    data = objects(boxes=placed())
+    context = context_only(data, fill=(9, 9, 9))
+    assert context.ids == ("a", "b")  # nothing says that image c shows no object
+    assert context.labels.tolist() == [1, 0]
+    assert context.context.all()
+    for i in range(2):
+        mask = covered(placed()[i])
+        pixels = np.asarray(context[i].input)
+        assert (pixels[mask] == 9).all()
+        assert np.array_equal(pixels[~mask], data.inputs.pixels[i][~mask])
+    batch = Pipeline(context, [RandomResizedCrop(8)]).batch([0, 1])
+    assert batch.objectness.tolist() == [0, 0]
+    assert batch.context.all()
+
+
+def test_crowds_are_covered_but_no_samples():
+    data = objects(boxes=Boxes.of(BOXES, BOX_LABELS, [[True, False, False], [False, False], []]))
+    assert single_object(data, fill=(0, 0, 0)).ids == ("a#1", "b#1")
+    assert (np.asarray(context_only(data, fill=(0, 0, 0))[0].input)[3, 3] == 0).all()
+
+
+def test_the_fill_is_the_mean_pixel():
+    data = objects()
+    mean = data.inputs.pixels.reshape(-1, 3).astype(float).mean(0)
+    assert pixel_mean(data) == tuple(round(v) for v in mean)
+    assert tuple(np.asarray(context_only(data)[0].input)[3, 3]) == pixel_mean(data)
+
+
+def test_covering_a_smaller_decoding(tmp_path):
+    """A JPEG that is decoded at a fraction of its size has its boxes covered at that size."""
+    Image.new("RGB", (640, 480), (200, 200, 200)).save(tmp_path / "a.jpg", quality=95)
+    box = [[160, 120, 480, 360]]
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.jpg",)), Boxes.of([box], [[0]]))
+    steps = [Resize(48)]
+    batch = Pipeline(context_only(data, fill=(0, 0, 0)), steps).batch([0])
+    dark = (batch.inputs[0, 0] < 100).double().mean().item()
+    assert dark == pytest.approx(0.25, abs=0.02)
+    assert context_only(data).inputs.header(0) == ((640, 480), "RGB")
+    shown = Pipeline(data, steps, context_rate=1.0, fill=(0, 0, 0)).batch([0])
+    assert torch.equal(shown.inputs, batch.inputs)
+
+
+def test_variants_need_boxes():
+    with pytest.raises(ValueError, match=facts("toy train", "boxes")):
+        single_object(objects(boxes=None))
+    rows = Dataset("toy", "train", ("a",), ("1",), [0], Rows(np.zeros((1, 2))))
+    with pytest.raises(ValueError, match=facts("array")):
+        context_only(rows)
+
+
+def test_the_mean_looks_at_images_all_over_the_set():
+    pixels = np.repeat(np.arange(0, 250, 25, dtype=np.uint8), 48).reshape(10, 4, 4, 3)
+    data = Dataset("toy", "train", ("x",), tuple("abcdefghij"), [0] * 10, ImageArray(pixels))
+    assert pixel_mean(data, limit=2) == (112, 112, 112)  # the first and the last, 0 and 225: 112.5 to the even

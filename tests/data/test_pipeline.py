@@ -1,4 +1,4 @@
-"""Batches: what crops show, seeds, masks, unreadable images, normalisation and workers."""
+"""Batches: what crops show, seeds, masks, unreadable images and workers; at once as sample by sample."""
 
 import dataclasses
 import multiprocessing
@@ -24,9 +24,11 @@ from calibrant.data import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
+    Resize,
     Rows,
     UnreadableError,
     normalised,
+    rendering,
 )
 from calibrant.data import pipeline as pipeline_module
 from calibrant.data.rendering import sample_generator
@@ -52,20 +54,6 @@ def test_predictions_of_a_model_on_a_data_set():
     shares = [reference.objectness(b, (0, 0, SIZE, SIZE), (SIZE, SIZE), scale=10) for b in BOXES[:2]]
     assert found.objectness == pytest.approx(shares)
     assert list(found.groups["group"]) == ["x", "y"]
-
-
-def test_batches_say_what_their_crops_show():
-    data = objects()
-    chain = [RandomResizedCrop(12, scale=(0.2, 1.0)), RandomFlip()]
-    pipeline = Pipeline(data, chain, seed=5)
-    batch = pipeline.batch([1, 0, 2], epoch=4)
-    assert batch.inputs.shape == (3, 3, 12, 12)
-    assert batch.inputs.dtype == torch.uint8
-    assert batch.ids == ("b", "a", "c")
-    for n, image in enumerate((1, 0, 2)):
-        crop = batch.views[n].crop  # whole pixels, but the box of b lies on tenths of them
-        expected = reference.objectness(BOXES[image], crop, (SIZE, SIZE), scale=10)
-        assert batch.objectness[n].item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_objectness_that_nobody_knows_is_nan():
@@ -103,16 +91,6 @@ def test_seeds_of_any_size_are_different():
     assert len(set(first)) == len(first)
 
 
-def test_a_sample_depends_on_seed_epoch_and_index_alone():
-    data = objects()
-    chain = [RandomCrop(16, padding=2), RandomFlip()]
-    pipeline = Pipeline(data, chain, seed=1, colouring=ColourJitter(0.4, 0.4, 0.4, 0.1), context_rate=0.3)
-    together = pipeline.batch([0, 1, 2], epoch=2)
-    alone = [pipeline.batch([i], epoch=2).inputs for i in range(3)]
-    assert torch.equal(together.inputs, torch.cat(alone))
-    assert not torch.equal(together.inputs, pipeline.batch([0, 1, 2], epoch=3).inputs)
-
-
 def test_context_only_samples_come_at_their_rate():
     data = objects(boxes=placed()).take([0, 1])
     pipeline = Pipeline(data, [CentreCrop(20)], context_rate=0.15, fill=(0, 0, 0))
@@ -128,21 +106,6 @@ def test_context_only_samples_come_at_their_rate():
     lost = Pipeline(objects(), [CentreCrop(20)], context_rate=1.0, fill=(0, 0, 0)).batch([0, 1, 2])
     assert lost.context.tolist() == [True, False, False]
     assert torch.equal(lost.inputs[1], Pipeline(objects(), [CentreCrop(20)]).batch([1]).inputs[0])
-
-
-def test_masks_are_rendered_with_their_images():
-    pixels = np.random.default_rng(0).integers(0, 4, (2, 10, 12), dtype=np.uint8)
-
-    class Masks(ImageArray):
-        def open(self, index, draft=None):
-            return Image.fromarray(self.pixels[index])
-
-    images = ImageArray(pixels * 60)
-    data = Dataset("toy", "train", tuple("abcd"), ("a", "b"), [-1, -1], images, masks=Masks(pixels), ignore_index=255)
-    batch = Pipeline(data, [RandomCrop((8, 8), padding=3), RandomFlip()]).batch([0, 1])
-    inside = batch.masks != 255
-    assert torch.equal(batch.inputs[:, 0][inside].long(), batch.masks[inside] * 60)
-    assert (batch.inputs[:, 0][~inside] == 0).all()
 
 
 def test_unreadable_images_are_errors_or_skipped(tmp_path):
@@ -187,8 +150,10 @@ def same(one, other):
     """Whether two batches agree in every field."""
     for field in dataclasses.fields(one):
         a, b = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(a, torch.Tensor):
-            assert torch.equal(a, b), field.name
+        if field.name == "views":
+            assert list(a) == list(b)
+        elif isinstance(a, torch.Tensor):
+            assert torch.equal(a.nan_to_num(-1), b.nan_to_num(-1)), field.name
         elif isinstance(a, Boxes):
             assert np.array_equal(a.corners, b.corners)
             assert np.array_equal(a.offsets, b.offsets)
@@ -265,3 +230,84 @@ def test_workers_read_ahead():
     while count.value < 6 and time.monotonic() < patience:
         time.sleep(0.01)
     assert count.value == 6
+
+
+CHAINS = {
+    "as it is": [],
+    "CIFAR": [RandomCrop(32, padding=4), RandomFlip()],
+    "flip first": [RandomFlip(), RandomCrop((20, 24), padding=3), RandomFlip(0.3)],
+    "middle": [CentreCrop((28, 20))],
+    "odd middle": [CentreCrop((27, 21)), RandomFlip(1.0)],
+    "padding after a crop": [RandomCrop(16), Pad(5), RandomCrop(18, padding=2), RandomFlip()],
+    "one place": [RandomCrop((32, 36)), RandomFlip()],
+    "resized to what it is": [Resize((32, 36)), RandomCrop(30)],
+}
+
+
+def images(colours, number=57):
+    rng = np.random.default_rng(3)
+    shape = (number, 36, 32, 3) if colours else (number, 36, 32)
+    pixels = rng.integers(0, 256, shape, dtype=np.uint8)
+    corners = [np.sort(rng.uniform(0, 32, (k, 2, 2)), axis=1).reshape(k, 4) for k in rng.integers(0, 3, number)]
+    boxes = Boxes.of([one.tolist() for one in corners])
+    labels = rng.integers(0, 4, number)
+    return Dataset("noise", "train", tuple("abcd"), tuple(map(str, range(number))), labels, ImageArray(pixels), boxes)
+
+
+@pytest.mark.parametrize(("padding", "channels"), [(0, 3), (200, 1), ("edge", 3), ((9, 99, 199), 1)], ids=str)
+@pytest.mark.parametrize("colours", [True, False], ids=["colours", "grey"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colours, padding, channels):
+    seed = {0: 11, "edge": 0}.get(padding, 2**100 + 17)
+    pipeline = Pipeline(images(colours), CHAINS[chain], seed=seed, padding=padding, channels=channels)
+    indices = np.random.default_rng(0).permutation(57)[:40].tolist()
+    at_once = colours or not isinstance(padding, tuple)  # colours around grey go sample by sample
+    together = [pipeline.batch(indices, epoch) for epoch in (0, 7)]
+    assert isinstance(together[0].views, rendering.Views) is at_once
+    monkeypatch.setattr(Pipeline, "_batch_at_once", lambda self, pairs: None)
+    for epoch, ours in zip((0, 7), together, strict=True):
+        assert same(ours, pipeline.batch(indices, epoch))
+
+
+def test_a_view_that_shows_nothing_goes_sample_by_sample(monkeypatch):
+    """Where padding is wider than the image, a crop may lie outside of it."""
+    pipeline = Pipeline(images(True), [RandomCrop(8, padding=60), Pad(1)], padding="edge")
+    indices = list(range(57))
+    ours = pipeline.batch(indices)
+    monkeypatch.setattr(Pipeline, "_batch_at_once", lambda self, pairs: None)
+    assert same(ours, pipeline.batch(indices))
+
+
+def test_rows_of_an_array_are_taken_at_once():
+    values = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    data = Dataset("table", "train", ("a", "b"), tuple("abcdefghi"), np.arange(9) % 2, Rows(values))
+    np.testing.assert_array_equal(Pipeline(data).batch([4, 1, 8]).inputs.numpy(), values[[4, 1, 8]])
+
+
+def test_masks_are_rendered_with_their_images():
+    pixels = np.random.default_rng(0).integers(0, 4, (2, 10, 12), dtype=np.uint8)
+
+    class Masks(ImageArray):
+        def open(self, index, draft=None):
+            return Image.fromarray(self.pixels[index])
+
+    images = ImageArray(pixels * 60)
+    data = Dataset("toy", "train", tuple("abcd"), ("a", "b"), [-1, -1], images, masks=Masks(pixels), ignore_index=255)
+    batch = Pipeline(data, [RandomCrop((8, 8), padding=3), RandomFlip()]).batch([0, 1])
+    inside = batch.masks != 255
+    assert torch.equal(batch.inputs[:, 0][inside].long(), batch.masks[inside] * 60)
+    assert (batch.inputs[:, 0][~inside] == 0).all()
+
+
+def test_batches_say_what_their_crops_show():
+    data = objects()
+    chain = [RandomResizedCrop(12, scale=(0.2, 1.0)), RandomFlip()]
+    pipeline = Pipeline(data, chain, seed=5)
+    batch = pipeline.batch([1, 0, 2], epoch=4)
+    assert batch.inputs.shape == (3, 3, 12, 12)
+    assert batch.inputs.dtype == torch.uint8
+    assert batch.ids == ("b", "a", "c")
+    for n, image in enumerate((1, 0, 2)):
+        crop = batch.views[n].crop  # whole pixels, but the box of b lies on tenths of them
+        expected = reference.objectness(BOXES[image], crop, (SIZE, SIZE), scale=10)
+        assert batch.objectness[n].item() == pytest.approx(expected, abs=1e-12)

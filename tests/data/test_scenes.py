@@ -226,11 +226,6 @@ def test_masks_have_the_class_of_the_object_below_them():
         scene_masks("val", families=3)
 
 
-def test_true_error_is_one_minus_the_true_probability():
-    posterior = np.array([[0.1, 0.9, 0.0], [1.0, 0.0, 0.0], [0.25, 0.25, 0.5]])
-    assert true_error([1, 1, 2], posterior) == pytest.approx([0.1, 1.0, 0.5])
-
-
 def test_true_calibration_error_by_hand():
     # One bin of two: confidence 0.7, truth (0.5 + 0.7) / 2; one of one: 0.95 against 1.
     posterior = [[0.5, 0.5], [0.7, 0.3], [1.0, 0.0]]

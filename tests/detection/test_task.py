@@ -1,7 +1,7 @@
-"""Detection in the training loop: it learns, resumes bit for bit, and refuses what it cannot detect.
+"""Detectors: their networks, and the training loop, which learns, resumes bit for bit and refuses what has no boxes.
 
 Oracles: pixels of the drawn objects; tensors in the files of backbones; pycocotools over the detections that a run
-wrote; a run that nothing interrupted.
+wrote; a run that nothing interrupted; the published number of parameters.
 """
 
 import json
@@ -10,13 +10,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, RandomFlip, Resize, image_to_view, read, view_to_image
 from calibrant.data.transforms import CentreCrop, draw_view
 from calibrant.detection import Detected, Detection, check_detection, coco_metrics, plan_run, read_backbones
 from calibrant.detection.task import _images, _targets, is_object, is_single, make_detector
-from calibrant.models import build
+from calibrant.models import build, build_detector, describe, split_resnet
 from calibrant.training import RunFolder, checkpoints, load, load_sets, train, training_pipeline
 from tests.helpers.drawn_objects import COLOURS, weights_file
 from tests.helpers.errors import facts
@@ -42,17 +42,6 @@ def test_the_numbers_are_those_of_the_detections_on_disk(learned, drawn):
     rows = [np.array(document["images"][name], float).reshape(-1, 6) for name in data.ids]
     metrics = coco_metrics(data, [Detected(r[:, :4], r[:, 4].astype(int), r[:, 5]) for r in rows])
     assert metrics["ap50"] == pytest.approx(result["sets"]["test"]["ap50"], abs=0.02)  # corners are rounded
-
-
-def test_detections_lie_on_their_objects(learned, drawn):
-    """The surest detection of a set is a box full of colour, on a grey background."""
-    folder, _ = learned
-    document = json.loads((folder / "test-detections.json").read_text())
-    data = read(drawn / "voc", "val", layout="voc")
-    rows = [(row, k) for k, name in enumerate(data.ids) for row in document["images"][name]]
-    (x1, y1, x2, y2, _, _), image = max(rows, key=lambda pair: pair[0][5])
-    pixels = np.asarray(data[image].input).astype(int)[round(y1) : round(y2), round(x1) : round(x2)].reshape(-1, 3)
-    assert (np.abs(pixels[:, 0] - pixels[:, 2]) > 100).mean() > 0.5
 
 
 def test_a_finished_run_is_left_as_it_is_and_its_log_has_the_four_losses(learned):
@@ -113,27 +102,6 @@ def test_a_pyramid_is_an_option(plan, drawn):
     )
     sum(losses.values()).backward()
     assert detector.backbone.stages[0][0].conv1.weight.grad is not None
-
-
-def test_weights_of_the_backbone_are_those_of_the_file(plan, drawn):
-    state, detector = load_file(drawn / "weights.safetensors"), make_detector(plan(), 2)
-    assert torch.equal(detector.backbone.stages[1][0].conv1.weight, state["trunk.stages.1.0.conv1.weight"])
-    assert torch.equal(detector.roi_heads.box_head.stage[0].conv2.weight, state["trunk.stages.3.0.conv2.weight"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [(["data.layout=digits"], facts("boxes")), (["detection.pyramid=true"], facts("anchors", "5"))],
-)
-def test_refused(plan, tmp_path, settings, words):
-    recipe = plan(*settings)
-    with pytest.raises(ValueError, match=words):
-        train(recipe, tmp_path / "run", data=None if "digits" in settings[0] else str(drawn_of(plan)), task=Detection())
-    assert not (tmp_path / "run").exists()
-
-
-def drawn_of(plan):
-    return plan().model.weights.rpartition("/")[0] + "/voc"
 
 
 def test_a_detection_recipe_is_not_trained_as_a_classifier(plan, drawn, tmp_path):
@@ -266,3 +234,75 @@ def test_refused_backbones(drawn, recipe, classifier, learned, tmp_path):
     for use in (lambda plan: check_detection(plan, "classifier"), lambda plan: make_detector(plan, 2)):
         with pytest.raises(ValueError, match=facts("detection")):
             use(load(classifier / "recipe.toml"))
+
+
+USUAL = {"mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "small_resnet", "resnet20"])
+def test_the_stages_are_the_whole_classifier_but_its_head(name):
+    network = build(name, num_classes=3, seed=1).eval()
+    stem, stages = split_resnet(network, name)
+    x = torch.randn(2, 3, 64, 48)
+    features = stem(x)
+    for stage in stages:
+        features = stage(features)
+    torch.testing.assert_close(network.fc(features.mean((2, 3))), network(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_pyramid_on_resnet50_has_the_published_size():
+    with torch.device("meta"):
+        network = build("resnet50", num_classes=2)
+    network = network.to_empty(device="cpu")
+    detector = build_detector(network, 90, name="resnet50", pyramid=True, anchors=(32, 64, 128, 256, 512), **USUAL)
+    published = describe("fasterrcnn_resnet50_fpn").published
+    assert sum(p.numel() for p in detector.parameters()) == published
+
+
+def test_frozen_stages_and_batch_norm_are_not_trained():
+    network = build("small_resnet", num_classes=2, width=4, seed=0)
+    statistics = network.trunk.bn1.running_mean.clone()
+    detector = build_detector(network, 3, name="small_resnet", anchors=(8, 16), frozen_stages=2, **USUAL)
+    target = {"boxes": torch.tensor([[2.0, 3.0, 30.0, 31.0]]), "labels": torch.tensor([2])}
+    losses = detector.train()([torch.rand(3, 64, 48)], [target])
+    assert set(losses) == {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}
+    sum(losses.values()).backward()
+    trained = {name.split(".")[2] for name, p in detector.named_parameters() if p.grad is not None and "stages" in name}
+    assert trained == {"2"}  # the last stage is in the head
+    assert detector.roi_heads.box_head.stage[0].conv1.weight.grad is not None
+    assert torch.equal(detector.backbone.stem[1].running_mean, statistics)
+    assert not [name for name, _ in detector.named_parameters() if "bn" in name]
+
+
+def test_images_are_not_scaled_and_detections_are_in_their_pixels():
+    network = build("small_resnet", num_classes=2, width=4, seed=0)
+    detector = build_detector(network, 3, name="small_resnet", anchors=(8, 16), least_score=0.0, **USUAL).eval()
+    seen = []
+    detector.backbone.stem.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+    with torch.no_grad():
+        (output,) = detector([torch.rand(3, 40, 72)])
+    assert seen == [torch.Size([1, 3, 64, 96])]  # filled up to multiples of 32
+    assert (output["boxes"][:, 2] <= 72).all()
+    assert (output["boxes"][:, 3] <= 40).all()
+    assert set(output["labels"].tolist()) <= {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"pyramid": True, "anchors": (8, 16)}, facts("anchors", "5", "2")), ({"frozen_stages": 5}, facts("4", "5"))],
+)
+def test_counts_must_fit(settings, words):
+    with pytest.raises(ValueError, match=words):
+        build_detector(build("small_resnet", num_classes=2, width=4), 3, name="small_resnet", **(USUAL | settings))
+
+
+def test_detection_gives_losses_and_detections():
+    model = build("fasterrcnn_resnet50_fpn", num_classes=4)
+    model.transform.min_size, model.transform.max_size = (32,), 32
+    target = {"boxes": torch.tensor([[4.0, 5.0, 20.0, 30.0]]), "labels": torch.tensor([3])}
+    losses = model([torch.rand(3, 32, 32)], [target])
+    assert set(losses) == {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}
+    assert all(torch.isfinite(value) for value in losses.values())
+    with torch.no_grad():
+        (found,) = model.eval()([torch.rand(3, 32, 32)])
+    assert set(found) == {"boxes", "labels", "scores"}

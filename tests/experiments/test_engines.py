@@ -123,13 +123,6 @@ def test_code_in_a_search_needs_trust_too(own, tmp_path):
     assert not own.exists()
 
 
-def test_a_model_that_leaves_is_a_failure(own, tmp_path):
-    recipe = check_recipe(PLAIN | {"model": {"name": "own_networks:leave"}}, "here")
-    job = Job.of(recipe, tmp_path, None, "leaves", True)
-    assert perform(job, 1) is False
-    assert "SystemExit: 0" in job.failure["error"]
-
-
 def test_a_job_that_is_not_trusted_imports_nothing(own, tmp_path):
     job = Job.of(check_recipe(PLAIN | {"model": {"name": "own_networks:make"}}, "here"), tmp_path, None, "own")
     assert perform(job, 1) is False
@@ -175,14 +168,6 @@ def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
     assert (tmp_path / "runs" / job.key / NUMBERS).exists()
 
 
-def test_errors_of_one_process_are_recorded(tmp_path):
-    broken = digit_studies.recipe(data={"layout": "image-folder", "path": str(tmp_path / "nowhere")})
-    job = Job.of(broken, tmp_path, None, "nowhere")
-    assert perform(job, 1) is False
-    assert "nowhere" in job.failure["error"]
-    assert not job.failure["lasting"]  # nothing had begun: the folder may be put right
-
-
 @pytest.mark.parametrize(
     ("engine", "variable", "numbers", "threads"),
     [
@@ -209,3 +194,10 @@ def test_threads_of_a_run_on_four_cores(engine, variable, numbers, threads, tmp_
     for number in numbers:
         engine.run([Job("k", {}, str(tmp_path), None, "")] * number, Stage("testing", number, number))
     assert counts == threads
+
+
+def test_a_model_that_leaves_is_a_failure(own, tmp_path):
+    recipe = check_recipe(PLAIN | {"model": {"name": "own_networks:leave"}}, "here")
+    job = Job.of(recipe, tmp_path, None, "leaves", True)
+    assert perform(job, 1) is False
+    assert "SystemExit: 0" in job.failure["error"]

@@ -20,22 +20,6 @@ from tests.helpers.digit_studies import study as plan_of
 from tests.helpers.errors import facts
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"seeds": tuple(range(MOST_SEEDS + 1))}, facts("1000", "1001")),
-        ({"seeds": (2**63,)}, facts("seeds")),
-        ({"seeds": (-1,)}, facts("seeds", "-1")),
-        ({"seeds": (3, 3)}, facts("seed", "3")),
-    ],
-    ids=["many", "large", "negative", "twice"],
-)
-def test_seeds_have_bounds(settings, words):
-    with pytest.raises(ValueError, match=words) as caught:
-        study("ce", **settings)
-    assert len(str(caught.value)) < 300
-
-
 def searched(values, **settings):
     return Study(
         check_recipe(PLAIN | {"search": {"ls": values}}, "here"),
@@ -181,15 +165,6 @@ def walked(plan, judge):
     return stages, [*trials, *stages[-1]]
 
 
-def test_without_tuning_every_method_runs_once_per_seed():
-    (stage,), every = walked(plan_of(["ce", "ls", "als"]), lambda run: {})
-    assert [(run.method, run.seed, run.stage) for run in stage] == [
-        (method, seed, "final") for method in ("ce", "ls", "als") for seed in (0, 1)
-    ]
-    assert stage == every
-    assert len({run.key for run in stage}) == 6
-
-
 def test_the_protocol_of_label_relaxation():
     """Searched on a sixth of the training data, per target; trained again on all of it."""
     plan = plan_of(["ce", "lr"], tune=("ece", "accuracy"))
@@ -251,6 +226,10 @@ def test_a_shorter_run_keeps_the_shape_of_its_schedule():
         ({"tune": ("f1",)}, facts("ece", "f1")),
         ({"search": "random", "tune": ("ece",)}, facts("trials")),
         ({"seeds": ()}, facts("seed")),
+        ({"seeds": tuple(range(MOST_SEEDS + 1))}, facts("1000", "1001")),
+        ({"seeds": (2**63,)}, facts("seeds")),
+        ({"seeds": (-1,)}, facts("seeds", "-1")),
+        ({"seeds": (3, 3)}, facts("seed", "3")),
         ({"tune": ("ece", "ece")}, facts("ece")),
         ({"tune": ("ece",), "trials": 3}, facts("grid")),
         ({"search": "halving"}, facts("tune", "ece")),
@@ -260,8 +239,9 @@ def test_a_shorter_run_keeps_the_shape_of_its_schedule():
     ids=lambda value: str(value)[:20],
 )
 def test_mistakes_are_found_before_anything_runs(settings, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         plan_of(["ce"], **settings)
+    assert len(str(caught.value)) < 300
 
 
 def test_one_method_under_two_names_is_refused():
@@ -289,9 +269,6 @@ def test_what_a_search_looked_at_is_no_test_data():
 
 
 def test_spaces_are_those_of_the_papers():
-    assert describe("lr").search["alpha"] == (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
-    assert describe("ecp").search["strength"] == (0.1, 0.3, 0.5, 1, 2, 4, 8)
-    assert describe("focal").search["gamma"] == (0.1, 0.2, 0.5, 1, 2, 3.5, 5)
     assert len(grid(describe("acls").search)) == 2 * 3 * 3
     for method in methods():
         for settings in grid(space(method, recipe())):

@@ -37,13 +37,6 @@ def corners(data, index):
 INVERTED = "inverted box"
 
 
-def one_sentence(error, *words):
-    text = str(error.value)
-    assert "\n" not in text
-    assert ": " in text
-    assert all(word in text for word in words), text
-
-
 def saved(path, values, **options):
     Image.fromarray(np.array(values)).save(path, **options)
     return path

@@ -10,7 +10,7 @@ from calibrant import lens
 from calibrant import losses as L
 from calibrant.losses.cape import NEVER, bin_accuracy, kernel_accuracy
 from tests.helpers.errors import facts
-from tests.helpers.loss_cases import batch, gradient
+from tests.helpers.loss_cases import batch
 from tests.reference import losses as R
 
 FORMS = [{"bins": 4}, {"form": "kernel", "bandwidth": 0.15}, {"form": "kernel", "bandwidth": 0.3, "window": 3}]
@@ -68,31 +68,6 @@ def remembering(z, y, **parameters):
     loss.update(z, y, ids=torch.arange(len(y)))
     loss.end_epoch()
     return loss
-
-
-def test_strength_zero_is_cross_entropy():
-    z, y = batch()
-    loss, ids = remembering(z, y, strength=0.0), torch.arange(7)
-    assert len(loss.memory.targets) == 7
-    torch.testing.assert_close(loss(z, y, ids=ids), L.CrossEntropy()(z, y))
-    torch.testing.assert_close(gradient(loss, z, y, ids=ids), gradient(L.CrossEntropy(), z, y))
-
-
-def test_one_bin_and_a_wide_kernel_give_the_training_accuracy():
-    z, y = batch(23, 5)
-    accuracy = (z.argmax(1) == y).double().mean()
-    assert 0 < accuracy < 1
-    for parameters in ({"bins": 1}, {"form": "kernel", "bandwidth": 1e6}):
-        targets = remembering(z, y, **parameters).memory.targets
-        torch.testing.assert_close(targets, accuracy.expand(23))
-
-
-def test_a_bin_or_a_narrow_kernel_for_each_sample_gives_whether_it_was_right():
-    z, y = batch(23, 5)
-    right = (z.argmax(1) == y).double()
-    assert torch.equal(remembering(z, y, bins=23).memory.targets, right)
-    confidence = torch.arange(1, 24).double() / 24
-    assert torch.equal(kernel_accuracy(confidence, right, 1e-6, 500), right)
 
 
 def test_epochs_calibrate_from_start_on_and_then_one_in_period():
@@ -168,31 +143,6 @@ def test_the_lens_sees_the_empirical_probability_at_the_predicted_class():
     seen, predicted = lens(loss, z, y, ids=ids), z.argmax(1, keepdim=True)
     torch.testing.assert_close(seen.effective.gather(1, predicted).squeeze(1), loss.memory.targets)
     torch.testing.assert_close(seen.effective.sum(1), torch.ones(7, dtype=torch.float64))
-
-
-def test_descending_the_calibration_loss_reaches_the_accuracy():
-    """Free logits, two of three right: the confidence of all becomes 2/3."""
-    z = torch.tensor([[6.0, 0.0, 0.0], [4.0, 1.0, 0.0], [5.0, 0.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    y, ids = torch.tensor([0, 0, 1]), torch.arange(3)
-    loss = remembering(z.detach(), y, bins=1, reduction="sum")
-    for _ in range(300):
-        (slope,) = torch.autograd.grad(loss(z, y, ids=ids), z)
-        z = (z - slope).detach().requires_grad_()
-    torch.testing.assert_close(z.softmax(1).amax(1), torch.full((3,), 2 / 3, dtype=torch.float64))
-
-
-def test_crl_with_the_margin_condition_smooths_where_acls_would():
-    z, y = batch()
-    top, low = z.amax(1, keepdim=True), z.amin(1, keepdim=True)
-    p, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-    r = p.gather(1, predicted)
-    f = (-r * p).scatter(1, predicted, r * (1 - r))  # gradient of r
-    active = (top - z > 6.0).scatter(1, predicted, top - low > 6.0)
-    assert active.any()
-    assert not active.all()
-    loss = L.CRL(strength=0.7, indicator="margin", margin=6.0, reduction="sum")
-    slope = gradient(loss, z, y) - gradient(L.CrossEntropy(reduction="sum"), z, y)
-    torch.testing.assert_close(slope, 0.7 * f * active, rtol=1e-10, atol=1e-14)
 
 
 def test_a_retained_graph_keeps_the_history_it_was_built_with():

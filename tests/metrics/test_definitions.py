@@ -46,6 +46,9 @@ OF_SCORES = {
     "coverage_at_risk": every(risk=RISKS, ties=TIES),
     "risk_at_coverage": every(coverage=COVERAGES, ties=TIES),
     "risk_coverage_curve": [{}],
+    "auroc": [{}],
+    "fpr_at_tpr": every(tpr=(0.05, 0.5, 0.9, 0.95, 1)),
+    "aupr_errors": [{}],
 }
 OF_LOGITS = {
     "nll": [{}],

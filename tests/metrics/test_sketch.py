@@ -104,7 +104,7 @@ def test_any_score_ranks_and_calibration_stays_of_the_confidence():
     curve = sketch.summary().risk_coverage_curve()
     assert curve.threshold[0] <= float(z.amax()) <= curve.threshold[0] + 1e-3
     with pytest.raises(ValueError, match=facts("AECE")):
-        sketch.summary().aece()
+        sketch.summary().measure("aece")
 
 
 def test_sketches_add_up_to_the_whole():

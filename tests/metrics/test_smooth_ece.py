@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import metrics as M
-from calibrant.metrics import calibration
+from calibrant.metrics import group_by_score
 from tests.helpers.metric_data import CASES, judged
 from tests.reference import metrics as R
 
@@ -60,7 +60,6 @@ def test_smooth_ece_of_two_neighbours_by_hand():
 
 def test_smooth_ece_of_residual_sums():
     confidence, correct = CASES["ties"]
-    distinct, place = np.unique(confidence, return_inverse=True)
-    sums = np.bincount(place, weights=correct - confidence)
-    value = calibration.smooth_ece_of_residuals(distinct, sums, len(confidence))
-    assert value == pytest.approx(M.smooth_ece(confidence, correct), abs=1e-6)
+    assert M.smooth_ece(group_by_score(confidence, correct)) == pytest.approx(
+        M.smooth_ece(confidence, correct), abs=1e-6
+    )

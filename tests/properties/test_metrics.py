@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions, audit, metrics
 from calibrant.metrics import COMPARED, MEASURED, METRICS, SHOWN, ConfidenceSketch, Judged, describe, intervals
-from calibrant.metrics.bootstrap import ScoreGroups
+from calibrant.metrics.bootstrap import by_chance, merge_cells, replicate_differences, values_of
 from calibrant.metrics.catalogue import ECE_BINS, split_name
 from tests.helpers.errors import facts
 from tests.reference import metrics as reference
@@ -68,8 +68,7 @@ def value_of(module, name):
     base, setting = split_name(name)
     parameters = list(inspect.signature(getattr(metrics, base)).parameters)
     columns = [DATA[parameter] for parameter in parameters if parameter in DATA]
-    further = [parameter for parameter in parameters if parameter not in DATA][:1]
-    settings = {} if setting is None else {further[0]: setting}
+    settings = {} if setting is None else {METRICS[base].setting: setting}
     return getattr(module, base)(*columns, **settings)
 
 
@@ -108,11 +107,11 @@ def test_an_interval_lies_around_the_value_and_within_the_bounds(name, summary, 
 
 def test_replicates_are_drawn_around_the_value(summary):
     """The drawn samples themselves, as a replicate, have the value of the metric, whatever the way it is computed."""
-    groups = ScoreGroups.of_cells(summary)
-    own = groups.metrics(groups.counts[None])
-    for name, (value,) in own.items():
+    groups, names = merge_cells(summary), [name for name in MEASURED if METRICS[split_name(name)[0]].table != "samples"]
+    own = groups.with_counts((groups.count - groups.errors)[None], groups.errors[None])
+    for name, (value,) in values_of(own, names).items():
         assert value == pytest.approx(value_of(reference, name), abs=summary.metrics()[name].bound + 2e-3), name
-    changes = groups.differences(np.random.default_rng(0), 400)
+    changes = replicate_differences(groups, np.random.default_rng(0), 400, names)
     for name, change in changes.items():
         assert abs(change.mean()) < 0.06, name  # noise inflates errors of calibration
         assert 0 < change.std() < 0.1, name
@@ -120,8 +119,8 @@ def test_replicates_are_drawn_around_the_value(summary):
 
 def test_what_noise_makes_larger_is_compared_with_chance(summary):
     """An interval reaches down to 0 where a perfectly calibrated model would show as much."""
-    by_chance = ScoreGroups.of_cells(summary).by_chance(np.random.default_rng(0), 20)
-    assert {name for name in MEASURED if describe(name).absolute} == set(by_chance)
+    nulls = by_chance(merge_cells(summary), np.random.default_rng(0), 20, MEASURED)
+    assert {name for name in MEASURED if describe(name).absolute} == set(nulls)
 
 
 def test_an_audit_shows_all_of_them(summary):
@@ -141,10 +140,10 @@ def test_what_is_compared_is_what_has_paired_differences():
 def test_a_setting_in_a_name_is_the_argument_of_its_metric(summary):
     values = summary.metrics()
     for bins in ECE_BINS:
-        assert values[f"ece_{bins}"] == summary.ece(bins)
-    assert values["coverage_at_risk_0.05"] == summary.coverage_at_risk(0.05)
-    assert values["risk_at_coverage_0.9"] == summary.risk_at_coverage(0.9)
-    assert values["ece"] == summary.ece()
+        assert values[f"ece_{bins}"] == metrics.ece(summary.bins, bins=bins)
+    assert values["coverage_at_risk_0.05"] == metrics.coverage_at_risk(summary.ranked, risk=0.05)
+    assert values["risk_at_coverage_0.9"] == metrics.risk_at_coverage(summary.ranked, coverage=0.9)
+    assert values["ece"] == metrics.ece(summary.bins)
 
 
 @pytest.mark.parametrize(

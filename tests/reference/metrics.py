@@ -375,6 +375,36 @@ def risk_at_coverage(score: Any, correct: Any, coverage: float, *, ties: str = "
     return float(heights[i - 1])
 
 
+def auroc(score: Any, correct: Any) -> float:
+    """The share of pairs of a right and a wrong prediction in which the right one has the higher score; ties half."""
+    exact, right = _pair(score, correct, confidence=False)
+    good, bad = ([s for s, r in zip(exact, right, strict=True) if r == side] for side in (1, 0))
+    if not good or not bad:
+        return math.nan
+    wins = [Fraction(1) if g > b else Fraction(1, 2) if g == b else Fraction(0) for g in good for b in bad]
+    return float(_mean(wins))
+
+
+def fpr_at_tpr(score: Any, correct: Any, tpr: float = 0.95) -> float:
+    """The least share of wrong predictions at or above a threshold that a share tpr of the right ones reaches."""
+    exact, right = _pair(score, correct, confidence=False)
+    good, bad = ([s for s, r in zip(exact, right, strict=True) if r == side] for side in (1, 0))
+    if not good or not bad:
+        return math.nan
+    reached = [level for level in set(exact) if float(Fraction(sum(g >= level for g in good), len(good))) >= tpr]
+    return min(float(Fraction(sum(b >= level for b in bad), len(bad))) for level in reached)
+
+
+def aupr_errors(score: Any, correct: Any) -> float:
+    """Average precision of errors by a low score: of each error, the share of errors among all with no higher score."""
+    exact, right = _pair(score, correct, confidence=False)
+    wrong = [s for s, r in zip(exact, right, strict=True) if not r]
+    if not wrong:
+        return math.nan
+    shares = [Fraction(sum(w <= level for w in wrong), sum(s <= level for s in exact)) for level in wrong]
+    return float(_mean(shares))
+
+
 # ---- proper scores ---------------------------------------------------------------------------------------------------
 def rows_of(logits: Any, labels: Any = None, ignore_index: int | None = None) -> tuple[list[list[float]], list[int]]:
     """The positions of [N, C, ...] as rows of C numbers, in row-major order, and their labels; without ignored ones."""

@@ -187,6 +187,17 @@ def test_expected_aurc_is_the_mean_over_all_row_orders(convention):
     assert R.aurc(score, correct, convention=convention, ties="pessimistic") == exactly(max(values))
 
 
+def test_detection_by_hand():
+    score, correct = [0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]
+    assert R.auroc(score, correct) == (1 + 1 + 0.5 + 1) / 4  # 0.9 above both errors; 0.8 beside one, above the other
+    assert R.fpr_at_tpr(score, correct, 0.5) == 0  # 0.9 alone is half of the right ones
+    assert R.fpr_at_tpr(score, correct) == 0.5  # all right ones down to 0.8, with one of two errors
+    assert R.aupr_errors(score, correct) == float(Fraction(5, 6))  # at 0.6 one of one, at 0.8 two of three
+    assert all(
+        math.isnan(value) for value in (R.auroc([0.5], [1]), R.fpr_at_tpr([0.5], [1]), R.aupr_errors([0.5], [1]))
+    )
+
+
 def test_operating_points_by_hand():
     curve = R.risk_coverage_curve([2, 1, 1, 1], [1, 1, 0, 1])
     assert curve.coverage.tolist() == [0.25, 1.0]

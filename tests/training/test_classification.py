@@ -10,18 +10,6 @@ from calibrant.training.classification import Classification
 from tests.helpers.errors import facts
 
 
-@pytest.fixture
-def run(recipe):
-    plan = load(recipe, ["training.accumulate=3", "training.batch_size=50", "training.keep=last"])
-    return prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), Classification())
-
-
-def test_parts_are_weighted_by_their_samples(run):
-    parts = run.task.parts(run, next(iter(run.loader)))
-    assert [len(part.inputs) for part in parts] == [17, 17, 16]
-    assert [part.weight for part in parts] == [17 / 50, 17 / 50, 16 / 50]
-
-
 def test_validation_is_that_of_the_predictions(runs):
     """The run's last validation of the model that it keeps, against accuracy and NLL of what it wrote."""
     folder = RunFolder(runs / "finished")

@@ -173,19 +173,6 @@ def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
     assert not (tmp_path / "run").exists()  # a better recipe finds the way free
 
 
-def test_grey_images_have_one_channel(tmp_path):
-    plain = {
-        "data": {"layout": "digits", "channels": 1, "mean": [0.25], "std": [0.5]},
-        "model": {"name": "mlp", "input_size": [1, 8, 8], "hidden": [16]},
-        "training": {"max_steps": 2},
-    }
-    train(check_recipe(plain, "grey"), tmp_path / "run")
-    found = Predictions.open(tmp_path / "run" / "test.npz")
-    assert np.isfinite(found.logits).all()
-    with pytest.raises(ValueError, match=facts("mean", "3", "1")):
-        check_recipe(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
-
-
 def test_recipes_read_alike_if_only_what_follows_the_reading_differs():
     def plan(seed=0, **data):
         return check_recipe({"data": {"layout": "scenes", **data}, "model": {"name": "mlp"}, "seed": seed}, "a recipe")
@@ -213,52 +200,40 @@ def test_ids_are_found_by_their_ends():
         index_of(ids, "01", "d")
 
 
-def test_word_vectors_start_the_embedding(tmp_path):
-    """Words that the file has keep its numbers through training: vectors that are given are frozen."""
+def texts_run(tmp_path, **text):
+    """A short run on texts: its data, and the vectors of its words."""
     data = recipe_data.written("newsgroups", tmp_path / "data")
-    words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
-    lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
-    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    recipe = check_recipe(
-        {
-            "data": {
-                "layout": "newsgroups",
-                "text": {"vocabulary": 50, "length": 30, "vectors": str(tmp_path / "glove.txt"), "dimensions": 3},
-            },
-            "model": {"name": "gpcn"},
-            "optimiser": {"name": "adam", "rate": 0.01},
-            "training": {"batch_size": 2, "max_steps": 2},
-        },
-        "here",
-    )
-    train(recipe, tmp_path / "run", data=str(data))
-    model, shape, classes = load_model(tmp_path / "run")
-    assert shape == [30]
-    table = model.embedding.weight
-    first = table[2].tolist()  # 0 and 1 are padding and unknown words
-    assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
-    assert len(classes) > 1
-
-
-def test_learned_vectors_start_the_embedding(tmp_path):
-    """They are those of the training texts, and frozen as those of a file."""
-    data = recipe_data.written("newsgroups", tmp_path / "data")
-    text = {"vocabulary": 40, "length": 30, "learn_vectors": True, "dimensions": 5}
     settings = {
-        "data": {"layout": "newsgroups", "text": text},
+        "data": {"layout": "newsgroups", "text": {"length": 30} | text},
         "model": {"name": "gpcn"},
         "optimiser": {"name": "adam", "rate": 0.01},
         "training": {"batch_size": 2, "max_steps": 2},
     }
     train(check_recipe(settings, "here"), tmp_path / "run", data=str(data))
+    model, shape, classes = load_model(tmp_path / "run")
+    assert shape == [30]
+    assert len(classes) > 1
+    return data, model.embedding.weight.detach()
+
+
+def test_word_vectors_of_a_file_start_the_embedding_and_are_frozen(tmp_path):
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
+    lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _, vectors = texts_run(tmp_path, vocabulary=50, vectors=str(tmp_path / "glove.txt"), dimensions=3)
+    first = vectors[2].tolist()  # 0 and 1 are padding and unknown words
+    assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
+
+
+def test_vectors_learned_from_the_training_texts_start_the_embedding_and_are_frozen(tmp_path):
+    data, vectors = texts_run(tmp_path, vocabulary=40, learn_vectors=True, dimensions=5)
     messages = read(data, "train")
     vocabulary = Vocabulary.build((sample.input for sample in messages), size=40)
     rows = np.stack([vocabulary.encode(sample.input, 30) for sample in messages])
-    expected = learn_vectors(rows, len(vocabulary), 5)
-    np.testing.assert_allclose(load_model(tmp_path / "run")[0].embedding.weight.detach(), expected, atol=1e-6)
-    settings["data"]["text"] = text | {"vectors": "glove.txt"}
+    np.testing.assert_allclose(vectors, learn_vectors(rows, len(vocabulary), 5), atol=1e-6)
     with pytest.raises(ValueError, match=facts("learn_vectors")):
-        check_recipe(settings, "here")
+        texts_run(tmp_path, learn_vectors=True, vectors="glove.txt")
 
 
 @pytest.mark.parametrize("name", ["small/camvid", "small/newsgroups_gpcn"])

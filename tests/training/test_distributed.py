@@ -8,12 +8,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from calibrant import Predictions
 from calibrant.data import Batches
 from calibrant.training import distributed, train
 from calibrant.training.recipe import check_recipe
@@ -99,19 +97,6 @@ def test_what_cape_remembers_is_of_all_processes(recipe, tmp_path):
     memory = {name: tensor for name, tensor in digit_runs.tensors(tmp_path / "two")[0].items() if "memory" in name}
     assert (memory["loss/memory.confidence"] > 0).all()  # of every sample, whichever process it went to
     assert len(memory["loss/memory.targets"]) == len(memory["loss/memory.confidence"]) > 0
-
-
-@pytest.mark.slow
-def test_readers_change_nothing(recipe, tmp_path):
-    plain = {
-        "data": {"layout": "digits", "train_steps": [{"step": "random_crop", "size": 8, "padding": 1}]},
-        "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    }
-    for workers in (0, 2):
-        training = {"batch_size": 64, "epochs": 2, "workers": workers}
-        train(check_recipe(plain | {"training": training}, "readers"), tmp_path / str(workers))
-    one, two = (Predictions.open(tmp_path / workers / "test.npz").logits for workers in ("0", "2"))
-    assert np.array_equal(one, two)
 
 
 def wait_for(process, beginning):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
 from calibrant._validation import Bools, Ints, check_within
-from calibrant.metrics import BASE, BINS, Interval, Reduced, TopLabel, bin_edges, normal_interval
+from calibrant.metrics import BASE, BINS, Bins, Interval, Reduced, TopLabel, bin_edges, normal_interval
 from calibrant.selective import binomial_tail
 
 Columns = tuple[Array, ...]
@@ -81,7 +81,7 @@ class Breakdown:
         spread = np.maximum(self.squares[keys] / n - gap**2, 0.0)
         # The added sample keeps the standard error above 0 where a few samples are all alike.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
-        ece = np.abs(self.sums[keys].sum(2) - self.counts[keys, :, 0]).sum(1) / n
+        ece = Bins(self.counts[keys].sum(2), self.sums[keys].sum(2), self.counts[keys, :, 0]).mean_gap()
         flags = _flag_worse(n, correct, confidence, level) if compare else [False] * len(n)
         rows = []
         for i, k in enumerate(keys.tolist()):

@@ -292,8 +292,8 @@ def reliability_series(summary: Summary, level: float) -> dict[str, Any]:
 
 
 def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
-    counts = summary.base_counts.reshape(bins, -1, 2).sum(1)
-    return {"edges": np.arange(bins + 1) / bins, "right": counts[:, 0], "wrong": counts[:, 1]}
+    count, errors = (part[::-1].reshape(bins, -1).sum(1) for part in (summary.bins.count, summary.bins.errors))
+    return {"edges": np.arange(bins + 1) / bins, "right": count - errors, "wrong": errors}
 
 
 def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:

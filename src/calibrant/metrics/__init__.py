@@ -1,15 +1,16 @@
 """Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data.
 
 ==================  ====================================================================================================
+`tables`            groups of equal score: what every metric of (score, correct) is a function of
 `catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
 `calibration`       ECE, AECE, MCE, smooth ECE and reliability
 `confidence`        accuracy, mean confidence, over- and underconfidence
 `proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
-`selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
+`selective`         risk and coverage, AURC and its relatives, detection of errors
 `segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
 `sketch`            all of these in one pass, in memory that does not grow: counts over the cells of `grid`
 `kernel`            what each row contributes to any metric, in one pass
-`summary`           every metric of a sketch, with a bound; `exact_summary` where the samples are kept
+`summary`           every metric of a sketch, with a bound; exact where the samples are kept
 `bootstrap`         replicates and their intervals; `confidence_intervals` of a sketch and of paired differences
 ==================  ====================================================================================================
 """
@@ -25,7 +26,7 @@ from calibrant.metrics.bootstrap import (
     wilson,
     z_value,
 )
-from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability, smooth_ece
+from calibrant.metrics.calibration import Bins, Reliability, aece, bin_edges, ece, mce, reliability, smooth_ece
 from calibrant.metrics.catalogue import (
     BINS,
     COMPARED,
@@ -60,7 +61,6 @@ from calibrant.metrics.confidence_intervals import (
     intervals,
     paired_differences,
 )
-from calibrant.metrics.exact_summary import Confidences
 from calibrant.metrics.grid import BASE, base_bins, cells_of_confidence
 from calibrant.metrics.kernel import BLOCK, Reduced, TopLabel, finish_rows, top_label_blocks
 from calibrant.metrics.proper import brier, check_labels, classwise_ece, nll, top_label
@@ -68,16 +68,19 @@ from calibrant.metrics.segmentation import ClassOverlaps, Clusters, mean_iou, pi
 from calibrant.metrics.selective import (
     RiskCoverage,
     augrc,
+    aupr_errors,
     aurc,
+    auroc,
     coverage_at_risk,
-    curve_of_groups,
     e_aurc,
+    fpr_at_tpr,
     risk_at_coverage,
     risk_coverage_curve,
+    smallest_count,
 )
 from calibrant.metrics.sketch import STATE, ConfidenceSketch
-from calibrant.metrics.summary import Approximate, Summary
-from calibrant.metrics.ties import group_by_score, smallest_count
+from calibrant.metrics.summary import Approximate, Confidences, Summary
+from calibrant.metrics.tables import Groups, group_by_score
 
 __all__ = [
     "METRICS",
@@ -93,7 +96,9 @@ __all__ = [
     "accuracy",
     "aece",
     "augrc",
+    "aupr_errors",
     "aurc",
+    "auroc",
     "brier",
     "classwise_ece",
     "context_reliance",
@@ -101,6 +106,7 @@ __all__ = [
     "describe",
     "e_aurc",
     "ece",
+    "fpr_at_tpr",
     "intervals",
     "mce",
     "mean_confidence",

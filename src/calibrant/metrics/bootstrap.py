@@ -15,23 +15,23 @@ would show as much by chance. An interval always contains its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Doubles
 from calibrant._validation import LARGEST_SEED, Ints, check_integer
-from calibrant.metrics.catalogue import COVERAGES, ECE_BINS, MEASURED, RISKS, describe
-from calibrant.metrics.grid import BASE
+from calibrant.metrics.catalogue import METRICS, describe, split_name
 from calibrant.metrics.summary import Summary
+from calibrant.metrics.tables import FUNCTIONS, Groups
 
 FEWEST = 10  # samples, below which no bootstrap is tried
 NEAREST = 1e-9  # to 0 or 1 of a confidence level, or of a risk that is asked for
 MOST_REPLICATES = 10_000  # a paired comparison may hold a hundred kilobytes of each
-AREAS = ("aurc", "e_aurc", "augrc")  # what `area_values` gives
 GROUPS = 1024
 BATCH = 64  # replicates at a time: what is computed of them stays in the cache
 
@@ -152,185 +152,62 @@ def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95)
         return np.clip(middle - width, 0, 1), np.clip(middle + width, 0, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreGroups:
-    """Groups of samples from the lowest score up: right predictions of each, then wrong ones, ``[2 G]``."""
+def merge_cells(summary: Summary) -> Groups:
+    """The cells of the score, merged to about `GROUPS` groups of equal mass, never across the edge of a base bin."""
+    cells = summary.cells
+    total = cells.count[::-1].cumsum()[::-1]
+    mass = (total - 1) * GROUPS // int(total[0])
+    is_first = np.diff(mass, prepend=-1) != 0
+    if cells.base is not None:
+        is_first |= np.diff(cells.base, prepend=-1) != 0
+    return cells.merged(np.flatnonzero(is_first))
 
-    counts: Ints
-    confidence: Doubles
-    base: Ints
 
-    @classmethod
-    def of_cells(cls, summary: Summary) -> ScoreGroups:
-        """The cells of the score, merged to about `GROUPS` groups of equal mass."""
-        right, wrong, centre, base = summary.placed_cells()
-        total = np.cumsum(right + wrong)
-        mass = (total - 1) * GROUPS // int(total[-1])
-        begin = np.flatnonzero((np.diff(mass, prepend=-1) != 0) | (np.diff(base, prepend=-1) != 0))
-        counts = [np.add.reduceat(part, begin) for part in (right, wrong)]
-        sums = [np.add.reduceat(part * centre, begin) for part in (right, wrong)]
-        return cls(np.concatenate(counts), _ratio(np.concatenate(sums), np.concatenate(counts)), base[begin])
+def replicate(groups: Groups, rng: np.random.Generator, replicates: int) -> Iterator[Groups]:
+    """Bootstrap replicates ``[R, G]``, a batch at a time."""
+    counts = _sides(groups)
+    total = int(counts.sum())
+    for start in range(0, replicates, BATCH):
+        draws = rng.multinomial(total, counts / total, size=min(BATCH, replicates - start))
+        yield groups.with_counts(*(side[:, ::-1] for side in np.split(draws, 2, axis=1)))
 
-    @classmethod
-    def of_bins(cls, summary: Summary) -> ScoreGroups:
-        """The base bins of the confidence."""
-        counts = summary.base_counts.reshape(BASE, 2).T.ravel()
-        sums = summary.base_sums.reshape(BASE, 2).T.ravel()
-        return cls(counts, _ratio(sums, counts), np.arange(BASE))
 
-    def differences(
-        self, rng: np.random.Generator, replicates: int, only: Container[str] = MEASURED
-    ) -> dict[str, Doubles]:
-        """For every metric that is wanted, the replicates' values minus the value of these groups themselves."""
-        total, centre = int(self.counts.sum()), self.metrics(self.counts[None], only)
-        parts: dict[str, list[Doubles]] = {name: [] for name in centre}
-        for start in range(0, replicates, BATCH):
-            size = min(BATCH, replicates - start)
-            counts = rng.multinomial(total, self.counts / total, size=size)
-            for name, values in self.metrics(counts, only).items():
-                parts[name].append(values - centre[name])
-        return {name: np.concatenate(values) for name, values in parts.items()}
+def _sides(groups: Groups) -> Ints:
+    """Right predictions of each group from the lowest score up, then wrong ones: the order in which they are drawn."""
+    return np.concatenate([(groups.count - groups.errors)[::-1], groups.errors[::-1]])
 
-    def by_chance(self, rng: np.random.Generator, number: int, only: Container[str] = MEASURED) -> dict[str, Doubles]:
-        """Calibration errors as they would come about if predictions were right as often as their confidence says."""
-        right, wrong = np.split(self.counts, 2)
-        size = right + wrong
-        sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
-        hits = draw_hits(rng, size, sure, number).astype(np.float64)
-        misses = size - hits
-        return _calibration_values(hits, hits + misses, hits * sure + misses * sure, self.base, only)
 
-    def metrics(self, counts: Ints, only: Container[str] = MEASURED) -> dict[str, Doubles]:
-        """What `bin_values` gives of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
-        right, wrong = np.split(counts.astype(np.float64), 2, axis=1)
-        sure_right, sure_wrong = np.split(self.confidence, 2)
-        return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base, only)
+def values_of(groups: Groups, names: Iterable[str]) -> dict[str, Any]:
+    """Metrics by name, of a table or of replicates."""
+    values = {}
+    for name in names:
+        base, setting = split_name(name)
+        settings = {} if setting is None else {METRICS[base].setting: setting}
+        values[name] = FUNCTIONS[base](groups, **settings)
+    return values
+
+
+def replicate_differences(
+    groups: Groups, rng: np.random.Generator, replicates: int, names: Iterable[str]
+) -> dict[str, Doubles]:
+    """For every metric, the replicates' values minus the value of these groups themselves."""
+    names = list(names)
+    itself = groups.with_counts((groups.count - groups.errors)[None], groups.errors[None])
+    centre = values_of(itself, names)
+    parts = [values_of(batch, names) for batch in replicate(groups, rng, replicates)]
+    return {name: np.concatenate([part[name] for part in parts]) - centre[name] for name in names}
+
+
+def by_chance(groups: Groups, rng: np.random.Generator, number: int, names: Iterable[str]) -> dict[str, Doubles]:
+    """Calibration errors as they would come about if predictions were right as often as their confidence says."""
+    size = groups.count
+    sure = np.clip(np.divide(groups.sure, size, out=np.zeros(len(size)), where=size > 0), 0, 1)
+    hits = draw_hits(rng, size[::-1], sure[::-1], number)[:, ::-1].astype(np.float64)
+    drawn = replace(groups, count=np.broadcast_to(size.astype(np.float64), hits.shape), errors=size - hits,
+                    confidence=size * sure + 0 * hits, error_confidence=(size - hits) * sure)  # fmt: skip
+    return values_of(drawn, [name for name in names if describe(name).absolute])
 
 
 def draw_hits(rng: np.random.Generator, size: Ints, confidence: Doubles, number: int) -> Ints:
     """How many of each group's predictions would be right if their confidence were true, ``[number, G]``."""
     return rng.binomial(size, confidence, size=(number, len(size)))
-
-
-def bin_values(
-    right: Doubles,
-    wrong: Doubles,
-    sure_right: Doubles,
-    sure_wrong: Doubles,
-    base: Ints,
-    only: Container[str] = MEASURED,
-) -> dict[str, Doubles]:
-    """Every metric of each replicate ``[R]`` but `point_values`, from groups ``[R, G]`` in order of rising score.
-
-    ``right`` and ``wrong`` count the predictions of each group, ``sure_right`` and ``sure_wrong`` are the sums of their
-    confidences, ``base`` is the base bin of each group ``[G]``. Costly ones that ``only`` leaves out are not computed.
-    """
-    number, sure = right + wrong, sure_right + sure_wrong
-    total = number.sum(1)
-    values = {"accuracy": right.sum(1) / total, "mean_confidence": sure.sum(1) / total}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
-        values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
-    values |= _calibration_values(right, number, sure, base, only)
-    if any(name in only for name in AREAS):
-        values |= area_values(number[:, ::-1], wrong[:, ::-1], total)
-    return values
-
-
-def _calibration_values(
-    right: Doubles, number: Doubles, sure: Doubles, group_base: Ints, only: Container[str]
-) -> dict[str, Doubles]:
-    total = number.sum(1)
-    begin = np.flatnonzero(np.diff(group_base, prepend=-1))
-    base = group_base[begin]
-    difference = sure - right
-    gap, size = (np.add.reduceat(part, begin, axis=1) for part in (difference, number))
-    values = {}
-    for bins in ECE_BINS:
-        edge = np.flatnonzero(np.diff(base * bins // BASE, prepend=-1))
-        gaps = np.abs(np.add.reduceat(gap, edge, axis=1))
-        values[f"ece_{bins}"] = gaps.sum(1) / total
-        if bins == 15:
-            sizes = np.add.reduceat(size, edge, axis=1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
-    values["ece"] = values["ece_15"]
-    if "aece" in only:
-        values["aece"] = _aece_values(number, difference, total)
-    if "smooth_ece" in only:
-        values["smooth_ece"] = _smooth_ece_values(gap, base, total)
-    return values
-
-
-def _ratio(sums: Doubles, counts: Ints) -> Doubles:
-    return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
-
-
-def _aece_values(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15) -> Doubles:
-    """AECE of each replicate: the running gap at ranks i N / bins, interpolated inside groups."""
-    ranks, running = np.cumsum(number, axis=1), np.cumsum(gap, axis=1)
-    at = np.zeros((len(total), bins + 1))
-    edges = np.arange(1, bins) * (total / bins)[:, None]
-    for i in range(len(total)):
-        at[i, 1:-1] = np.interp(edges[i], ranks[i], running[i])
-    at[:, -1] = running[:, -1]
-    return np.abs(np.diff(at)).sum(1) / total
-
-
-def _smooth_ece_values(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
-    """Smooth ECE of each replicate at base-bin resolution: its cosine series, damped until width and value agree."""
-    k = np.arange(terms)
-    middle = (base + 0.5) / BASE
-    weights = np.where(k == 0, 1.0, 2.0)[:, None]
-    series = (gap / total[:, None]) @ np.cos(np.pi * np.outer(middle, k))
-    grid = weights * np.cos(np.pi * np.outer(k, (np.arange(points - 1) + 0.5) / (points - 1)))
-    low, high = np.zeros(len(total)), np.ones(len(total))
-    for _ in range(12):
-        width = 0.5 * (low + high)
-        smoothed = np.abs((series * np.exp(-0.5 * (np.pi * np.outer(width, k)) ** 2)) @ grid).mean(1)
-        low, high = np.where(smoothed > width, width, low), np.where(smoothed > width, high, width)
-    return 0.5 * (low + high)
-
-
-def area_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
-    """Areas under the curves of each replicate from groups ``[R, G]``, highest score first, ties in expected order."""
-    number, wrong = np.ascontiguousarray(number), np.ascontiguousarray(wrong)
-    accepted, errors = np.cumsum(number, axis=1), np.cumsum(wrong, axis=1)
-    miss = errors[:, -1] / total
-    before, wrong_before = accepted - number, np.subtract(errors, wrong, out=errors)
-    rate = wrong / np.maximum(number, 1.0)  # an empty group has no errors either
-    # Sum of 1 / (before + j) over the group's members, as the difference of two logarithms.
-    inverse = np.add(accepted, 0.5, out=accepted)
-    inverse /= before + 0.5
-    np.log(inverse, out=inverse)
-    inverse *= wrong_before - np.multiply(before, rate, out=before)
-    inverse += np.multiply(rate, number, out=rate)
-    values = {"aurc": inverse.sum(1) / total}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        best = np.where(miss < 1, miss + (1 - miss) * np.log1p(-miss), 1.0)
-    values["e_aurc"] = values["aurc"] - best
-    wrong_before *= number
-    wrong_before += wrong * (number + 1) / 2
-    values["augrc"] = wrong_before.sum(1) / total**2
-    return values
-
-
-def point_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
-    """Coverages at risks and risks at coverages of each replicate, from groups as `area_values` takes them."""
-    accepted, errors = np.cumsum(number, axis=1), np.cumsum(wrong, axis=1)
-    before, wrong_before = accepted - number, errors - wrong
-    with np.errstate(invalid="ignore", divide="ignore"):
-        risk = errors / accepted
-        rate = np.where(number > 0, wrong / number, 0.0)
-    values, rows = {}, np.arange(len(total))
-    for target in RISKS:
-        fits = risk <= target
-        last = fits.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)
-        reached = accepted[rows, last] / total
-        values[f"coverage_at_risk_{target:g}"] = np.where(fits.any(1), reached, 0.0)
-    for coverage in COVERAGES:
-        at = np.minimum((accepted < (coverage * total)[:, None] - 1e-9).sum(1), accepted.shape[1] - 1)
-        inside = coverage * total - before[rows, at]
-        errors_at = wrong_before[rows, at] + inside * rate[rows, at]
-        values[f"risk_at_coverage_{coverage:g}"] = errors_at / (coverage * total)
-    return values

@@ -36,13 +36,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Doubles, Precision, is_half, round_to
+from calibrant._arrays import Array, ArrayLike, Doubles, Precision, is_half, round_to
 from calibrant._validation import (
     MOST_BINS,
     Bools,
@@ -54,12 +54,10 @@ from calibrant._validation import (
     check_scores,
     check_within,
 )
-from calibrant.metrics.ties import group_by_score
+from calibrant.metrics.grid import BASE
+from calibrant.metrics.tables import Groups, as_groups, check_weight, measured, result, running_sums
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
-Scalar = TypeVar("Scalar", bound=np.number[Any])
-
-Bins: TypeAlias = tuple[Ints, Doubles, Ints]  # per bin: predictions, sum of their confidences, right ones
 
 ROWS = 1 << 16  # predictions that are binned at a time: they stay in the cache, and partial sums stay exact longer
 TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is promised
@@ -67,6 +65,30 @@ NARROWEST = 1e-4  # of the widths that can be asked for: below it the finest gri
 COARSE, FINE = 1 << 14, 1 << 22
 RESIDUALS = 1 << 20  # that are put on a grid at a time
 MOST_DAMPED = 3.0  # times 1 / s: further terms of the series are damped by over 1e-19
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Bins of the confidence, ``[B]`` or ``[R, B]``: all that a calibration error with these bins depends on."""
+
+    count: Array  # predictions, or sums of weights
+    sure: Doubles  # sums of their confidences
+    right: Array  # the right ones among them
+
+    @property
+    def gaps(self) -> Doubles:
+        """What the confidences claim beyond the right predictions."""
+        gaps: Doubles = np.abs(self.sure - self.right)
+        return gaps
+
+    def mean_gap(self) -> Any:
+        """The calibration error: the gaps of all bins, each weighted by its share of the predictions."""
+        return self.gaps.sum(-1) / self.count.sum(-1)
+
+    def largest_gap(self) -> Any:
+        """The largest gap of mean confidence and accuracy of a bin that holds something."""
+        share = np.divide(self.gaps, self.count, out=np.full(self.gaps.shape, -np.inf), where=self.count > 0)
+        return share.max(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +110,9 @@ class Reliability:
     accuracy: npt.NDArray[np.float64]
 
 
-def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> Reliability:
+def reliability(
+    confidence: ArrayLike | Groups, correct: ArrayLike | None = None, *, weight: ArrayLike | None = None, bins: int = 15
+) -> Reliability:
     """The bins that `ece` and `mce` compare, for a reliability diagram; arguments are those of `ece`.
 
     Example:
@@ -100,17 +124,25 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) ->
     Reference:
         [Guo2017] Sec. 2.
     """
-    (values, precision), correct = check_scores(confidence, correct, name="confidence")
-    edges = bin_edges(bins, precision)
-    count, *sums = _sum_bins(values, correct, edges)
-    means = [np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in sums]
+    if isinstance(confidence, Groups):
+        table, edges = merge_bins(confidence, bins), bin_edges(bins)
+    else:
+        values, correct, weights, precision = _arrays(confidence, correct, weight)
+        edges = bin_edges(bins, precision)
+        table = _sum_bins(values, correct, weights, edges)
+    count = table.count
+    means = [
+        np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in (table.sure, table.right)
+    ]
     return Reliability(edges[:-1], edges[1:], count, *means)
 
 
+@measured
 def ece(
-    confidence: ArrayLike,
-    correct: ArrayLike,
+    confidence: ArrayLike | Groups,
+    correct: ArrayLike | None = None,
     *,
+    weight: ArrayLike | None = None,
     bins: int = 15,
     convention: Convention = "standard",
     classes: int | None = None,
@@ -120,6 +152,7 @@ def ece(
     Args:
         confidence: ``[N]``, between 0 and 1.
         correct: ``[N]``, whether each prediction is right.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
         bins: how many, of equal width.
         convention: ``"standard"`` or ``"pycalib"``, see the table of the module.
         classes: the number of classes, which ``"pycalib"`` needs.
@@ -135,14 +168,15 @@ def ece(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 3; ACLS supplement, Eq. 23.
     """
-    count, sums, hits = _bins(confidence, correct, bins, convention, classes)
-    return float(np.abs(sums - hits).sum()) / int(count.sum())
+    return result(bin_confidences(confidence, correct, weight, bins, convention, classes).mean_gap())
 
 
+@measured
 def mce(
-    confidence: ArrayLike,
-    correct: ArrayLike,
+    confidence: ArrayLike | Groups,
+    correct: ArrayLike | None = None,
     *,
+    weight: ArrayLike | None = None,
     bins: int = 15,
     convention: Convention = "standard",
     classes: int | None = None,
@@ -159,15 +193,15 @@ def mce(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 5; ALS, Sec. 4.2.
     """
-    count, sums, hits = _bins(confidence, correct, bins, convention, classes)
-    filled = np.flatnonzero(count)
-    return float((np.abs(sums - hits)[filled] / count[filled]).max())
+    return result(bin_confidences(confidence, correct, weight, bins, convention, classes).largest_gap())
 
 
+@measured
 def aece(
-    confidence: ArrayLike,
-    correct: ArrayLike,
+    confidence: ArrayLike | Groups,
+    correct: ArrayLike | None = None,
     *,
+    weight: ArrayLike | None = None,
     bins: int = 15,
     convention: Literal["standard", "released"] = "standard",
 ) -> float:
@@ -176,8 +210,9 @@ def aece(
     Args:
         confidence: ``[N]``, between 0 and 1.
         correct: ``[N]``, whether each prediction is right.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
         bins: how many; with fewer predictions than that, each is its own bin.
-        convention: ``"standard"`` or ``"released"``, see the table of the module.
+        convention: ``"standard"`` or ``"released"`` (without weights), see the table of the module.
 
     Returns:
         The error, between 0 and 1; lower is better.
@@ -191,33 +226,46 @@ def aece(
         [Nixon2019]; ACLS supplement, Sec. S2.1.
     """
     check_choice("convention", convention, ("standard", "released"))
-    (values, _), correct = check_scores(confidence, correct, name="confidence")
-    groups = group_by_score(values, correct)
-    score, count, errors = groups.score[::-1], groups.count[::-1], groups.errors[::-1]
-    sums = score * count
-    if convention == "standard":
-        return aece_of_groups(count, errors, sums, bins=bins)
-    bins, size = check_integer("bins", bins, 1, MOST_BINS), len(values)
-    # np.interp(np.linspace(0, N, bins + 1), np.arange(N), sorted confidences), from groups.
-    rank = np.minimum(np.linspace(0, size, bins + 1), size - 1)
-    floor = rank.astype(np.int64)
-    ends = np.cumsum(count)
-    below, above = (score[np.searchsorted(ends, np.minimum(i, size - 1), side="right")] for i in (floor, floor + 1))
-    upto = np.searchsorted(score, (above - below) * (rank - floor) + below, side="right")
-    return float(np.abs(np.diff(running_sums(sums - (count - errors))[upto])).sum()) / size
-
-
-def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int = 15) -> float:
-    """`aece` from groups in order of rising confidence: predictions, errors and sum of confidences, ``[G]``."""
     bins = check_integer("bins", bins, 1, MOST_BINS)
-    upto, gap = running_sums(count), running_sums(confidence - (count - errors))
-    size = int(upto[-1])
-    runs = np.arange(bins + 1)
-    ends = runs * (size // bins) + np.minimum(runs, size % bins)
+    groups = as_groups(confidence, correct, weight, name="confidence")
+    count, gap = groups.count[..., ::-1], (groups.sure - (groups.count - groups.errors))[..., ::-1]
+    if groups.is_replicated:
+        runs = np.stack([gaps_of_runs(*row, bins) for row in zip(count, gap, strict=True)])
+        return result(np.abs(runs).sum(-1) / groups.size)
+    if convention == "standard":
+        return result(np.abs(gaps_of_runs(count, gap, bins)).sum() / groups.size)
+    if not groups.is_whole:
+        raise ValueError("weight must be None with convention='released', which counts predictions")
+    return _aece_released(groups.score[::-1], count, gap, bins)
+
+
+def gaps_of_runs(count: Array, gap: Doubles, bins: int) -> Doubles:
+    """What the confidences of each run of equal count claim beyond the right predictions, from the lowest up.
+
+    Args:
+        count: predictions of each group, in order of rising confidence.
+        gap: what their confidences claim beyond the right ones.
+        bins: how many runs.
+    """
+    upto, running = running_sums(count), running_sums(gap)
+    runs, size = np.arange(bins + 1), upto[-1]
+    # Of whole predictions the larger runs come first; weights can be cut anywhere.
+    ends = runs * (size // bins) + np.minimum(runs, size % bins) if count.dtype.kind == "i" else runs * (size / bins)
     # The gap grows evenly within a group, so its value at the end of a run is an interpolation.
     at = np.clip(np.searchsorted(upto, ends, side="left"), 1, len(count)) - 1
-    share = (ends - upto[at]) / np.maximum(count[at], 1)
-    return float(np.abs(np.diff(gap[at] + share * (gap[at + 1] - gap[at]))).sum()) / size
+    share = np.divide(ends - upto[at], count[at], out=np.zeros(bins + 1), where=count[at] > 0)
+    gaps: Doubles = np.diff(running[at] + share * (running[at + 1] - running[at]))
+    return gaps
+
+
+def _aece_released(score: Doubles, count: Ints, gap: Doubles, bins: int) -> float:
+    """np.interp(np.linspace(0, N, bins + 1), np.arange(N), sorted confidences) for the edges, from groups."""
+    ends, size = np.cumsum(count), int(count.sum())
+    rank = np.minimum(np.linspace(0, size, bins + 1), size - 1)
+    floor = rank.astype(np.int64)
+    below, above = (score[np.searchsorted(ends, np.minimum(i, size - 1), side="right")] for i in (floor, floor + 1))
+    upto = np.searchsorted(score, (above - below) * (rank - floor) + below, side="right")
+    return float(np.abs(np.diff(running_sums(gap)[upto])).sum()) / size
 
 
 def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
@@ -226,12 +274,21 @@ def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
     return round_to(np.arange(bins + 1) / bins, precision)
 
 
-def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Convention, classes: int | None) -> Bins:
-    """The bins of `ece` and `mce`."""
+def bin_confidences(
+    confidence: Any,
+    correct: ArrayLike | None,
+    weight: ArrayLike | None,
+    bins: int,
+    convention: Convention = "standard",
+    classes: int | None = None,
+) -> Bins:
+    """The bins of `ece` and `mce`, of a table or of arrays."""
     check_choice("convention", convention, ("standard", "pycalib"))
-    (values, precision), correct = check_scores(confidence, correct, name="confidence")
+    if isinstance(confidence, Groups):
+        return merge_bins(confidence, bins)
+    values, right, weights, precision = _arrays(confidence, correct, weight)
     if convention == "standard":
-        return _sum_bins(values, correct, bin_edges(bins, precision))
+        return _sum_bins(values, right, weights, bin_edges(bins, precision))
     bins = check_integer("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")
@@ -239,38 +296,69 @@ def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Conv
     # The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes.
     slack = 1e-2 if is_half(precision) else 1e-4
     check_within("confidence", values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
-    count, _, hits = _sum_bins(values, correct, np.linspace(low, 1, bins + 1), side="right")
-    return count, count * np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins), hits
+    table = _sum_bins(values, right, weights, np.linspace(low, 1, bins + 1), side="right")
+    return replace(table, sure=table.count * np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins))
 
 
-def _sum_bins(values: Floats, correct: Bools, edges: Doubles, *, side: Literal["left", "right"] = "left") -> Bins:
+def _arrays(
+    confidence: ArrayLike, correct: ArrayLike | None, weight: ArrayLike | None
+) -> tuple[Floats, Bools, Doubles | None, Precision]:
+    (values, precision), right = check_scores(confidence, correct, name="confidence")
+    return values, right, check_weight(weight, len(values)), precision
+
+
+def _sum_bins(
+    values: Floats, correct: Bools, weight: Doubles | None, edges: Doubles, *, side: Literal["left", "right"] = "left"
+) -> Bins:
     """Count and sum over bins between edges: ``(low, high]`` with side ``"left"``, ``[low, high)`` with ``"right"``."""
     bins = len(edges) - 1
     parts = range(0, len(values), ROWS)
-    count, hits = np.zeros((2, bins), dtype=np.int64)
+    count, right = np.zeros((2, bins), np.int64 if weight is None else np.float64)
     sums = np.zeros((len(parts), bins))
     for part, start in enumerate(parts):
         rows = slice(start, start + ROWS)
         index = np.searchsorted(edges[1:-1], values[rows], side=side)
-        count += np.bincount(index, minlength=bins)
-        hits += np.bincount(index[correct[rows]], minlength=bins)
-        sums[part] = np.bincount(index, weights=values[rows], minlength=bins)
-    return count, sums.sum(axis=0), hits
+        if weight is None:
+            count += np.bincount(index, minlength=bins)
+            right += np.bincount(index[correct[rows]], minlength=bins)
+            sums[part] = np.bincount(index, weights=values[rows], minlength=bins)
+        else:
+            count += np.bincount(index, weight[rows], minlength=bins)
+            right += np.bincount(index, weight[rows] * correct[rows], minlength=bins)
+            sums[part] = np.bincount(index, weight[rows] * values[rows], minlength=bins)
+    return Bins(count, sums.sum(axis=0), right)
 
 
-def running_sums(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Sums over the first 0, 1, ..., G entries, ``[G + 1]``."""
-    sums = np.zeros(len(values) + 1, dtype=values.dtype)
-    np.cumsum(values, out=sums[1:])
-    return sums
+def merge_bins(groups: Groups, bins: int) -> Bins:
+    """Bins of equal width from groups of confidences; exact where the base bins of the groups can be put together."""
+    bins = check_integer("bins", bins, 1, MOST_BINS)
+    if groups.base is not None and BASE % bins == 0:
+        index = groups.base * bins // BASE
+    else:
+        index = np.searchsorted(bin_edges(bins, groups.precision)[1:-1], groups.score, side="left")
+    begin = np.flatnonzero(np.diff(index, prepend=-1) != 0)
+    columns = []
+    for part in (groups.count, groups.sure, groups.count - groups.errors):
+        column = np.zeros((*part.shape[:-1], bins), part.dtype)
+        column[..., index[begin]] = np.add.reduceat(part, begin, -1)
+        columns.append(column)
+    return Bins(*columns)
 
 
-def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | None = None) -> float:
+@measured
+def smooth_ece(
+    confidence: ArrayLike | Groups,
+    correct: ArrayLike | None = None,
+    *,
+    weight: ArrayLike | None = None,
+    bandwidth: float | None = None,
+) -> float:
     r"""Smooth ECE: the residuals smoothed by a kernel as wide as the result; error below 1e-5.
 
     Args:
         confidence: ``[N]``, between 0 and 1.
         correct: ``[N]``, whether each prediction is right.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
         bandwidth: the width s of the kernel, at least 1e-4; by default the width at which
             :math:`\mathrm{smECE}_s = s`.
 
@@ -285,16 +373,21 @@ def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | 
     Reference:
         [Blasiok2024].
     """
-    (values, _), correct = check_scores(confidence, correct, name="confidence")
-    return _smooth_ece(values, lambda rows: correct[rows] - values[rows].astype(np.float64), len(values), bandwidth)
+    if isinstance(confidence, Groups):
+        residual = confidence.count - confidence.errors - confidence.sure
+        if confidence.is_replicated:
+            return result(_smooth_replicates(confidence, residual))
+        return _smooth_ece(confidence.score, lambda rows: residual[rows], float(confidence.size), bandwidth)
+    values, right, weights, _ = _arrays(confidence, correct, weight)
+
+    def residuals(rows: slice) -> Doubles:
+        difference: Doubles = right[rows] - values[rows].astype(np.float64)
+        return difference if weights is None else weights[rows] * difference
+
+    return _smooth_ece(values, residuals, len(values), bandwidth)
 
 
-def smooth_ece_of_residuals(position: Floats, residual: Doubles, size: int) -> float:
-    """`smooth_ece` of ``size`` predictions from sums of residuals (right - confidence) at positions ``[G]`` in 0..1."""
-    return _smooth_ece(position, lambda rows: residual[rows], size, None)
-
-
-def _smooth_ece(position: Floats, residual: Callable[[slice], Doubles], size: int, bandwidth: float | None) -> float:
+def _smooth_ece(position: Floats, residual: Callable[[slice], Doubles], size: float, bandwidth: float | None) -> float:
     """Grids of growing fineness until the bound on the error holds at the width that was asked or found."""
     if bandwidth is not None:
         bandwidth = check_number("bandwidth", bandwidth, NARROWEST)
@@ -358,3 +451,22 @@ def _fixed_point(spectrum: Doubles) -> float:
 
 def _weight(ratio: float) -> float:
     return 1 - ratio if ratio < 1 else 0.5
+
+
+def _smooth_replicates(groups: Groups, residual: Doubles, terms: int = 64, points: int = 129) -> Doubles:
+    """Smooth ECE of each replicate at base-bin resolution: its cosine series, damped until width and value agree."""
+    k = np.arange(terms)
+    if groups.base is None:
+        position = groups.score
+    else:
+        begin = np.flatnonzero(np.diff(groups.base, prepend=-1) != 0)
+        residual, position = np.add.reduceat(residual, begin, -1), (groups.base[begin] + 0.5) / BASE
+    weights = np.where(k == 0, 1.0, 2.0)[:, None]
+    series = (residual / groups.size[:, None]) @ np.cos(np.pi * np.outer(position, k))
+    grid = weights * np.cos(np.pi * np.outer(k, (np.arange(points - 1) + 0.5) / (points - 1)))
+    low, high = np.zeros(len(residual)), np.ones(len(residual))
+    for _ in range(12):
+        width = 0.5 * (low + high)
+        smoothed = np.abs((series * np.exp(-0.5 * (np.pi * np.outer(width, k)) ** 2)) @ grid).mean(1)
+        low, high = np.where(smoothed > width, width, low), np.where(smoothed > width, high, width)
+    return 0.5 * (low + high)

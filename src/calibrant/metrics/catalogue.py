@@ -30,6 +30,9 @@ class Metric:
         description: one line on what it says.
         absolute: whether it adds up absolute gaps of bins, or takes the largest, so that noise makes it larger.
         title: what the label stands for, where it is an abbreviation.
+        table: what its function takes in place of samples: ``"bins"`` of the confidence, groups ``"ranked"`` by score,
+            or ``"samples"``, of which a sketch has the mean; empty if a sketch cannot give it.
+        setting: the argument that a number in a name stands for.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Metric:
     description: str
     absolute: bool = False
     title: str = ""
+    table: Literal["", "bins", "ranked", "samples"] = ""
+    setting: str = ""
 
     @property
     def sign(self) -> int:
@@ -49,49 +54,60 @@ class Metric:
 
 
 _METRICS = (
-    Metric("accuracy", "Accuracy", "share", "Accuracy", "high", (0, 1), "share of predictions that are right"),
+    Metric("accuracy", "Accuracy", "share", "Accuracy", "high", (0, 1), "share of predictions that are right",
+           table="bins"),
     Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
            "intersection over union of labelled and predicted pixels, mean over the classes",
            title="mean intersection over union"),
     Metric("nll", "NLL", "number", "Accuracy", "low", (0, math.inf),
            "mean negative log-likelihood of the labels, in nats",
-           title="negative log-likelihood"),
+           title="negative log-likelihood", table="samples"),
     Metric("brier", "Brier score", "number", "Accuracy", "low", (0, 2),
-           "mean squared distance of the probabilities from the one-hot labels"),
+           "mean squared distance of the probabilities from the one-hot labels", table="samples"),
     Metric("ece", "ECE", "share", "Calibration", "low", (0, 1),
            "mean gap of confidence and accuracy over bins of equal width", absolute=True,
-           title="expected calibration error"),
+           title="expected calibration error", table="bins", setting="bins"),
     Metric("aece", "AECE", "share", "Calibration", "low", (0, 1),
            "mean gap of confidence and accuracy over bins of equal count", absolute=True,
-           title="adaptive expected calibration error"),
+           title="adaptive expected calibration error", table="ranked", setting="bins"),
     Metric("mce", "MCE", "share", "Calibration", "low", (0, 1),
            "largest gap of confidence and accuracy of a bin", absolute=True,
-           title="maximum calibration error"),
+           title="maximum calibration error", table="bins", setting="bins"),
     Metric("classwise_ece", "Class-wise ECE", "share", "Calibration", "low", (0, 1),
            "ECE of each class's probability, mean over the classes", absolute=True),
     Metric("smooth_ece", "Smooth ECE", "share", "Calibration", "low", (0, 1),
-           "gap of confidence and accuracy smoothed by a kernel, without bins", absolute=True),
+           "gap of confidence and accuracy smoothed by a kernel, without bins", absolute=True, table="ranked"),
     Metric("mean_confidence", "Mean confidence", "share", "Calibration", "none", (0, 1),
-           "mean confidence; should equal the accuracy"),
+           "mean confidence; should equal the accuracy", table="bins"),
     Metric("overconfidence", "Overconfidence", "share", "Calibration", "low", (0, 1),
-           "mean confidence of the wrong predictions"),
+           "mean confidence of the wrong predictions", table="bins"),
     Metric("underconfidence", "Underconfidence", "share", "Calibration", "low", (0, 1),
-           "mean of 1 - confidence of the right predictions"),
+           "mean of 1 - confidence of the right predictions", table="bins"),
     Metric("objectness_deviation", "Objectness deviation", "share", "Objects", "low", (0, 1),
            "mean distance of the confidence from the share the object covers"),
     Metric("aurc", "AURC", "number", "Selective", "low", (0, 1),
            "area under the risk-coverage curve: mean error rate of the most confident predictions",
-           title="area under the risk-coverage curve"),
+           title="area under the risk-coverage curve", table="ranked"),
     Metric("e_aurc", "E-AURC", "number", "Selective", "low", (0, 1),
            "AURC beyond that of the best ordering with the same errors",
-           title="excess area under the risk-coverage curve"),
+           title="excess area under the risk-coverage curve", table="ranked"),
     Metric("augrc", "AUGRC", "number", "Selective", "low", (0, 1),
            "area under the generalised risk-coverage curve: mean share accepted and wrong",
-           title="area under the generalised risk-coverage curve"),
+           title="area under the generalised risk-coverage curve", table="ranked"),
     Metric("coverage_at_risk", "Coverage at risk", "share", "Selective", "high", (0, 1),
-           "largest share that can be accepted at the allowed error rate"),
+           "largest share that can be accepted at the allowed error rate", table="ranked", setting="risk"),
     Metric("risk_at_coverage", "Risk at coverage", "share", "Selective", "low", (0, 1),
-           "error rate of the most confident predictions of a share"),
+           "error rate of the most confident predictions of a share", table="ranked", setting="coverage"),
+    Metric("auroc", "AUROC", "share", "Selective", "high", (0, 1),
+           "chance that a right prediction is more confident than a wrong one",
+           title="area under the receiver operating characteristic, right against wrong predictions", table="ranked"),
+    Metric("fpr_at_tpr", "FPR at TPR", "share", "Selective", "low", (0, 1),
+           "share of the wrong predictions accepted where a share of the right ones is",
+           title="false positive rate at a true positive rate, accepted predictions as positives", table="ranked",
+           setting="tpr"),
+    Metric("aupr_errors", "AUPR of errors", "share", "Selective", "high", (0, 1),
+           "average precision of the wrong predictions, the least confident first",
+           title="area under the precision-recall curve of finding errors", table="ranked"),
 )  # fmt: skip
 
 #: Every metric by the name of its function.
@@ -137,6 +153,7 @@ SETTINGS: dict[str, tuple[float, ...]] = {
     "ece": (BINS, *(bins for bins in ECE_BINS if bins != BINS)),
     "coverage_at_risk": RISKS,
     "risk_at_coverage": COVERAGES,
+    "fpr_at_tpr": (0.95,),
 }
 #: What an audit shows, as far as it can be measured, in the order of the catalogue.
 SHOWN = tuple(
@@ -144,13 +161,6 @@ SHOWN = tuple(
 )
 #: Metrics of which two models are compared on the same samples.
 COMPARED = ("accuracy", "nll", "brier", "ece", "mean_confidence", "aurc", "augrc")
-
-#: Every metric that a sketch can give, by name, in the order of `Summary.metrics`.
-MEASURED = (
-    "accuracy", "nll", "brier", *(f"ece_{bins}" for bins in ECE_BINS), "ece", "mce", "aece", "smooth_ece",
-    "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
-    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
-)  # fmt: skip
 
 
 def split_name(name: str) -> tuple[str, int | float | None]:
@@ -170,6 +180,9 @@ def base_name(name: str) -> str:
     """
     return split_name(name)[0]
 
+
+#: Every metric that a sketch can give, by name: as an audit shows them, and the ECE of the usual bins by its own name.
+MEASURED = (*(name for name in SHOWN if METRICS[base_name(name)].table), "ece")
 
 #: Before the name of an ECE or MCE: with ``convention="pycalib"``.
 PYCALIB = "pycalib_"
@@ -206,6 +219,6 @@ def _look_up(name: str) -> Metric:
     if setting is None:
         return metric
     if "_at_" in base:
-        quantity, _, at = base.partition("_at_")
-        return replace(metric, name=name, label=f"{quantity.capitalize()} at {100 * setting:g}% {at}")
+        quantity, _, at = metric.label.partition(" at ")
+        return replace(metric, name=name, label=f"{quantity} at {100 * setting:g}% {at}")
     return replace(metric, name=name, label=f"{metric.label} ({setting} bins)")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import ArrayLike
-from calibrant._validation import check_correct, check_numbers, check_scores, check_within
+from calibrant._arrays import ArrayLike, Doubles
+from calibrant._validation import Bools, check_correct, check_numbers, check_scores, check_within
+from calibrant.metrics.tables import Groups, check_weight, measured, result
 
 
-def accuracy(correct: ArrayLike) -> float:
+@measured
+def accuracy(correct: ArrayLike | Groups, *, weight: ArrayLike | None = None) -> float:
     """The share of predictions that are right.
 
     Args:
         correct: ``[N]``, whether each prediction is right.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
 
     Returns:
         A share between 0 and 1; higher is better.
@@ -25,15 +27,20 @@ def accuracy(correct: ArrayLike) -> float:
         >>> accuracy([1, 1, 0, 1])
         0.75
     """
-    correct = check_correct(correct)
-    return int(np.count_nonzero(correct)) / correct.size
+    if isinstance(correct, Groups):
+        return result(1 - correct.errors.sum(-1) / correct.size)
+    right = check_correct(correct).reshape(-1)
+    weights = check_weight(weight, right.size)
+    return result((np.count_nonzero(right) if weights is None else weights @ right) / right.size)
 
 
-def mean_confidence(confidence: ArrayLike) -> float:
+@measured
+def mean_confidence(confidence: ArrayLike | Groups, *, weight: ArrayLike | None = None) -> float:
     """The mean confidence; above the accuracy it says too much, below it too little.
 
     Args:
         confidence: ``[N]``, between 0 and 1.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
 
     Returns:
         The mean.
@@ -46,17 +53,24 @@ def mean_confidence(confidence: ArrayLike) -> float:
     Reference:
         ALS, Table 1 ("A.conf").
     """
-    values = check_numbers("confidence", confidence).values
+    if isinstance(confidence, Groups):
+        return result(confidence.sure.sum(-1) / confidence.size)
+    values = check_numbers("confidence", confidence).values.reshape(-1)
     check_within("confidence", values, 0.0, 1.0)
-    return float(values.mean(dtype=np.float64))
+    weights = check_weight(weight, values.size)
+    return result(values.mean(dtype=np.float64) if weights is None else weights @ values / values.size)
 
 
-def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
+@measured
+def overconfidence(
+    confidence: ArrayLike | Groups, correct: ArrayLike | None = None, *, weight: ArrayLike | None = None
+) -> float:
     """The mean confidence of the wrong predictions.
 
     Args:
         confidence: ``[N]``, between 0 and 1.
         correct: ``[N]``, whether each prediction is right.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
 
     Returns:
         The mean, NaN if none is wrong; lower is better.
@@ -69,12 +83,16 @@ def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), correct = check_scores(confidence, correct, name="confidence")
-    of_errors = values[~correct]
-    return float(of_errors.mean(dtype=np.float64)) if len(of_errors) else math.nan
+    if isinstance(confidence, Groups):
+        return _ratio(confidence.sure_errors.sum(-1), confidence.errors.sum(-1))
+    (values, _), right = check_scores(confidence, correct, name="confidence")
+    return _mean(values.astype(np.float64), ~right, weight)
 
 
-def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
+@measured
+def underconfidence(
+    confidence: ArrayLike | Groups, correct: ArrayLike | None = None, *, weight: ArrayLike | None = None
+) -> float:
     """The mean of 1 - confidence over the right predictions.
 
     NaN if none is right; lower is better. Arguments are those of `overconfidence`.
@@ -87,9 +105,23 @@ def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
     Reference:
         [Mund2015]; ALS, Sec. 4.2.
     """
-    (values, _), correct = check_scores(confidence, correct, name="confidence")
-    of_correct = values[correct]
-    return float((1.0 - of_correct.astype(np.float64)).mean()) if len(of_correct) else math.nan
+    if isinstance(confidence, Groups):
+        right = confidence.count - confidence.errors
+        return _ratio(right.sum(-1) - (confidence.sure - confidence.sure_errors).sum(-1), right.sum(-1))
+    (values, _), right = check_scores(confidence, correct, name="confidence")
+    return _mean(1 - values.astype(np.float64), right, weight)
+
+
+def _mean(values: Doubles, which: Bools, weight: ArrayLike | None) -> float:
+    """The weighted mean of some of the values; NaN of none."""
+    weights = check_weight(weight, len(values))
+    count = np.count_nonzero(which) if weights is None else weights[which].sum()
+    return _ratio(values[which].sum() if weights is None else weights[which] @ values[which], count)
+
+
+def _ratio(total: Any, count: Any) -> float:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return result(np.divide(total, count, dtype=np.float64))
 
 
 class ContextReliance(NamedTuple):
@@ -131,7 +163,7 @@ def context_reliance(confidence: ArrayLike, correct: ArrayLike) -> ContextRelian
     )
 
 
-def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike) -> float:
+def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     r"""Mean objectness deviation: :math:`\frac1N \sum_i |c_i - o_i|`.
 
     The objectness o of an image is the share of it that the object covers. The paper has 0.24 on ImageNet for a network
@@ -140,6 +172,7 @@ def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike) -> float:
     Args:
         confidence: ``[N]``, the largest probability, between 0 and 1.
         objectness: ``[N]``, between 0 and 1.
+        weight: ``[N]`` importance of each prediction, at least 0; None if all count alike.
 
     Returns:
         The mean, between 0 and 1; lower is closer to the size of the object.
@@ -157,4 +190,5 @@ def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike) -> float:
         raise ValueError(f"objectness must have the shape of confidence {list(c.shape)}, got {list(o.shape)}")
     check_within("confidence", c, 0.0, 1.0)
     check_within("objectness", o, 0.0, 1.0)
-    return float(np.abs(c.astype(np.float64) - o).mean())
+    distance, weights = np.abs(c.astype(np.float64) - o).reshape(-1), check_weight(weight, c.size)
+    return result(distance.mean() if weights is None else weights @ distance / c.size)

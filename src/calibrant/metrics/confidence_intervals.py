@@ -25,18 +25,21 @@ from calibrant.metrics.bootstrap import (
     FEWEST,
     GROUPS,
     Interval,
-    ScoreGroups,
-    area_values,
     bootstrap_interval,
+    by_chance,
     check_level,
     draw_hits,
+    merge_cells,
     normal_interval,
+    replicate_differences,
+    values_of,
     wilson,
 )
-from calibrant.metrics.calibration import Reliability, ece, reliability
+from calibrant.metrics.calibration import Bins, Reliability, ece, reliability
 from calibrant.metrics.catalogue import BINS, MEASURED, describe, split_name
 from calibrant.metrics.selective import augrc, aurc
 from calibrant.metrics.summary import Summary
+from calibrant.metrics.tables import Groups
 
 FEWEST_BY_CHANCE = 250  # draws of a perfectly calibrated model
 FINE, RANKS = 60, 64  # bins and groups of a paired comparison
@@ -71,21 +74,24 @@ def intervals(
     """
     check_level(level, replicates, seed)
     rng = np.random.default_rng(seed)
-    groups = ScoreGroups.of_cells(summary)
-    differences = groups.differences(rng, replicates, only)
-    if not summary.by_confidence:
+    values = {name: float(value) for name, value in summary.metrics(only).items()}
+    limits = {name: _interval_of_counts(summary, name, value, level) for name, value in values.items()}
+    drawn = [name for name, interval in limits.items() if interval is None]
+    rankings = [name for name in drawn if describe(name).family == "Selective"]
+    others = [name for name in drawn if name not in rankings]
+    groups = merge_cells(summary)
+    if summary.by_confidence:
+        differences = replicate_differences(groups, rng, replicates, drawn)
+    else:
         # Cells of another score know nothing of calibration; the bins of the confidence do.
-        groups = ScoreGroups.of_bins(summary)
-        of_bins = groups.differences(rng, replicates, only)
-        differences |= {name: part for name, part in of_bins.items() if describe(name).family != "Selective"}
-    by_chance = groups.by_chance(rng, max(FEWEST_BY_CHANCE, replicates // 4), only)
-    limits = {}
-    for name, value in summary.metrics(only).items():
-        null = None if name == "mce" else by_chance.get(name)
-        limits[name] = _interval_of_counts(summary, name, float(value), level) or bootstrap_interval(
-            name, float(value), differences[name], level, null=null
-        )
-    return limits
+        differences = replicate_differences(groups, rng, replicates, rankings)
+        groups = summary.bins
+        differences |= replicate_differences(groups, rng, replicates, others)
+    nulls = by_chance(groups, rng, max(FEWEST_BY_CHANCE, replicates // 4), [name for name in others if name != "mce"])
+    return {
+        name: interval or bootstrap_interval(name, values[name], differences[name], level, null=nulls.get(name))
+        for name, interval in limits.items()
+    }
 
 
 def interval_at(summary: Summary, name: str, level: float) -> Interval:
@@ -93,7 +99,7 @@ def interval_at(summary: Summary, name: str, level: float) -> Interval:
     base, setting = split_name(name)
     if base not in ("risk_at_coverage", "coverage_at_risk") or setting is None:
         raise ValueError(f"expected risk_at_coverage or coverage_at_risk with a share, got {name!r}")
-    value = float(getattr(summary, base)(setting))
+    value = float(summary.measure(name))
     return _interval_of_counts(summary, name, value, level) or Interval(value, math.nan, math.nan)
 
 
@@ -147,7 +153,7 @@ def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) 
     filled = reliability.count > 0
     size, confidence = reliability.count[filled], np.clip(reliability.confidence[filled], 0, 1)
     hits = draw_hits(np.random.default_rng(seed), size, confidence, draws)
-    return np.abs(size * confidence - hits).sum(1) / size.sum()
+    return Bins(np.broadcast_to(size, hits.shape), size * confidence, hits).mean_gap()
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,8 +299,9 @@ def _replicate_binned(first: Judged, second: Judged, rng: np.random.Generator, r
     for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
         hits = draws * (code % 2 == 0)
         sure = draws * (np.bincount(inverse, model.confidence) / counts)
-        gaps = (sure - hits) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
-        values.append({"accuracy": hits.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
+        is_in_bin = code[:, None] // (2 * FINE // BINS) == np.arange(BINS)
+        bins = Bins(*(part @ is_in_bin for part in (draws, sure, hits)))
+        values.append({"accuracy": hits.sum(1) / total, "ece": bins.mean_gap()})
     return {name: _subtract_centre(values[1][name] - values[0][name]) for name in values[0]}
 
 
@@ -320,7 +327,8 @@ def _ranking_values(draws: Ints, code: Ints) -> dict[str, Doubles]:
     table = np.zeros((len(draws), 2 * RANKS))
     table[:, code[order][begin]] = np.add.reduceat(draws[:, order], begin, axis=1)
     errors = table[:, 1::2]
-    return area_values((table[:, ::2] + errors)[:, ::-1], errors[:, ::-1], table.sum(1))
+    groups = Groups(np.arange(RANKS, 0.0, -1.0), (table[:, ::2] + errors)[:, ::-1], errors[:, ::-1])
+    return values_of(groups, RANKED)
 
 
 def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:

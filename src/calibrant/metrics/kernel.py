@@ -276,6 +276,8 @@ def top_label_blocks(
     """
     precision = None if kind == "logits" else precision_of(values)
     for z, truth, first, counted in counted_rows(values, labels, ignore_index):
+        if not len(truth):  # all of the block is ignored
+            continue
         reduced, finished = judge_rows(z, truth, kind, precision)
         if visit is not None:
             visit(z, reduced, truth)

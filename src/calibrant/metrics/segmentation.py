@@ -12,6 +12,7 @@ Beyond `MOST_IMAGES` several share a table. The mean intersection over union nee
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -19,11 +20,12 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles, as_kind_of
 from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
-from calibrant.metrics.bootstrap import BATCH, FEWEST, Interval, bin_values, bootstrap_interval, point_values
+from calibrant.metrics.bootstrap import BATCH, FEWEST, Interval, bootstrap_interval, values_of
 from calibrant.metrics.grid import BASE
 from calibrant.metrics.kernel import TopLabel
 from calibrant.metrics.proper import as_scored, label_array
 from calibrant.metrics.summary import Summary
+from calibrant.metrics.tables import Groups
 
 MOST_IMAGES = 256  # with a table of their own
 
@@ -227,25 +229,27 @@ class Clusters:
             return {name: Interval(value, math.nan, math.nan) for name, value in values.items()}
         rng = np.random.default_rng(seed)
         parts: dict[str, list[Doubles]] = {}
-        centre = self._metrics(np.ones((1, len(images))), images)
+        centre = self._metrics(np.ones((1, len(images))), images, values)
         for start in range(0, replicates, BATCH):
             size = min(BATCH, replicates - start)
             weights = _draw_images(rng, len(images), size).astype(np.float64)
-            for name, part in self._metrics(weights, images).items():
+            for name, part in self._metrics(weights, images, values).items():
                 with np.errstate(invalid="ignore"):  # of two infinite means there is no difference
                     parts.setdefault(name, []).append(part - centre[name])
         return {
             name: bootstrap_interval(name, value, np.concatenate(parts[name]), level) for name, value in values.items()
         }
 
-    def _metrics(self, weights: Doubles, images: Ints) -> dict[str, Doubles]:
-        counts, sums = weights @ self.counts[images], weights @ self.sums[images]
-        right, wrong = counts[:, ::2], counts[:, 1::2]
-        values = bin_values(right, wrong, sums[:, ::2], sums[:, 1::2], np.arange(BASE))
-        values |= point_values((right + wrong)[:, ::-1], wrong[:, ::-1], (right + wrong).sum(1))
+    def _metrics(self, weights: Doubles, images: Ints, names: Iterable[str]) -> dict[str, Doubles]:
+        """Metrics of replicates, by how often each image is drawn; the base bins are the groups of the confidence."""
+        numbers, tables = np.arange(BASE)[::-1], (self.counts, self.sums)
+        counts, sums = ((weights @ table[images]).reshape(-1, BASE, 2)[:, numbers] for table in tables)
+        sides = counts.sum(2), counts[:, :, 1], sums.sum(2), sums[:, :, 1]
+        groups = Groups((numbers + 0.5) / BASE, *sides, base=numbers)
         with np.errstate(invalid="ignore"):  # a label of probability 0 has an infinite NLL, and its mean no limits
-            proper = weights @ self.proper[images] / counts.sum(1, keepdims=True)
-        return values | {"nll": proper[:, 0], "brier": proper[:, 1]}
+            proper = weights @ self.proper[images] / groups.size[:, None]
+        means = {"nll": proper[:, 0], "brier": proper[:, 1]}
+        return values_of(groups, [name for name in names if name not in means]) | means
 
 
 class ClassOverlaps:

@@ -28,7 +28,15 @@ from calibrant._validation import (
     check_number,
     check_scores,
 )
-from calibrant.metrics import curve_of_groups, group_by_score, smallest_count
+from calibrant.metrics import (
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    group_by_score,
+    risk_at_coverage,
+    risk_coverage_curve,
+    smallest_count,
+)
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -107,15 +115,15 @@ def risk_coverage_by_method(
 
 def _curve(score: Floats, correct: Bools, risks: list[float], points: int) -> MethodCurve:
     groups = group_by_score(score, correct)
-    curve = curve_of_groups(groups)
+    curve = risk_coverage_curve(groups)
     rows = _thin(curve.coverage, curve.risk, points)
     return MethodCurve(
         curve.coverage[rows],
         curve.risk[rows],
         curve.threshold[rows],
-        groups.aurc(),
-        groups.e_aurc(),
-        {r: groups.with_ties("together").coverage_at_risk(r) for r in risks},
+        aurc(groups),
+        e_aurc(groups),
+        {r: coverage_at_risk(groups, risk=r) for r in risks},
         float(curve.risk[-1]),
     )
 
@@ -194,7 +202,7 @@ def errors_by_source(
         raise ValueError("coverage must be at least one share, got none")
     groups, of_shifted = group_by_score(values, correct), group_by_score(values, correct | ~is_shifted)
     accepted = np.array([smallest_count(c, len(values)) for c in coverages])
-    risk = np.array([groups.risk_at_coverage(c) for c in coverages])
+    risk = np.array([risk_at_coverage(groups, coverage=c) for c in coverages])
     errors = _expected_count(groups.count, groups.errors, accepted)
     shifted_errors = _expected_count(groups.count, of_shifted.errors, accepted)
     share = np.divide(shifted_errors, errors, out=np.full(len(coverages), np.nan), where=errors > 0)

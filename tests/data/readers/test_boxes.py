@@ -4,41 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from calibrant.data import read, single_object
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers._boxes import MAX_XML, parse_annotation, parse_number
-from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, UNREADABLE
+from calibrant.data.readers._boxes import MAX_XML, parse_annotation
+from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE
 from tests.helpers import box_files as files
-from tests.helpers.box_files import cut, image, odd, skipped, write, xml
+from tests.helpers.box_files import image, odd, skipped, write, xml
 from tests.helpers.errors import facts
-from tests.helpers.reader_data import (
-    INVERTED,
-    MODES,
-    NO_ANNOTATION,
-    NO_NUMBERS,
-    ROTATED,
-    corners,
-    one_sentence,
-    saved,
-    where,
-)
-
-
-def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
-    root = files.cub(tmp_path)
-    image(root / "images/001.Black_Bird/a.jpg", (200, 200))
-    cut(root / "images/001.Black_Bird/a.jpg")
-    write(root / "images/002.Red_Bird/c.jpg", b"")
-    data = read(root, "test")
-    for i in range(2):
-        with pytest.raises(UnreadableError, match=facts(".jpg")):
-            data[i]
-    write(root / "train_test_split.txt", "1 0\n2 0\n3 0\n")
-    data = read(root, "test", on_error="skip")
-    assert data.ids == ("images/002.Red_Bird/b.jpg",)
-    assert skipped(data.report) == {UNREADABLE: 2}
+from tests.helpers.reader_data import INVERTED, MODES, NO_ANNOTATION, NO_NUMBERS, corners, where
 
 
 @pytest.mark.parametrize(
@@ -49,6 +23,7 @@ def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
         (("nan", 1, 3, 4), NO_NUMBERS),
         (("", 1, 3, 4), NO_NUMBERS),
         (("x", 1, 3, 4), NO_NUMBERS),
+        (("1_000", 1, 3, 4), NO_NUMBERS),
         ((1, 1, "1e999", 4), NO_NUMBERS),
         ((1, 1, 10**20, 4), NO_NUMBERS),
     ],
@@ -56,9 +31,8 @@ def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
 def test_broken_boxes_take_their_image_along(tmp_path, corners, what):
     root = files.voc(tmp_path)
     write(root / "Annotations/a.xml", xml([("bed", 1, 1, 2, 2), ("bed", *corners)], "a.jpg"))
-    with pytest.raises(ValueError, match=r"a\.jpg") as error:
+    with pytest.raises(ValueError, match=facts("JPEGImages/a.jpg", what, "in Annotations/a.xml")):
         read(root, "train")
-    one_sentence(error, "JPEGImages/a.jpg", what, "in Annotations/a.xml")
     data = read(root, "train", on_error="skip")
     assert "JPEGImages/a.jpg" not in data.ids
     assert skipped(data.report) == {what: 1}
@@ -130,30 +104,6 @@ def test_sizes_that_are_not_the_image_s(tmp_path, size):
     assert odd(data.report)["box that leaves the image"] == 1  # that of y, as before
 
 
-def test_an_exif_rotation_beside_boxes_and_broken_metadata(tmp_path):
-    root = files.cub(tmp_path)
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    saved(root / "images/001.Black_Bird/a.jpg", np.zeros((10, 20, 3), dtype=np.uint8), exif=exif)
-    assert odd(read(root, "test", on_error="skip").report)[ROTATED] == 1
-    saved(root / "images/001.Black_Bird/a.jpg", np.zeros((10, 20, 3), dtype=np.uint8), exif=b"Exif\0\0MM\0*\xff\xff")
-    data = read(root, "test", on_error="skip")
-    assert len(data) == 2
-    assert ROTATED not in odd(data.report)
-
-
-@pytest.mark.parametrize(
-    "value", ["", "x", "nan", "inf", "1e400", "1_000", "1,5", None, True, [1], float("nan"), 10**400]
-)
-def test_what_is_not_a_number(value):
-    with pytest.raises(ValueError, match=facts("coordinate")):
-        parse_number(value)
-
-
-def test_numbers():
-    assert [parse_number(v) for v in (" 12 ", "-3.5", "1e2", ".5", 7, 2.25)] == [12, -3.5, 100, 0.5, 7, 2.25]
-
-
 @pytest.mark.parametrize(
     ("encoding", "declared", "name", "guessed"),
     [
@@ -201,9 +151,8 @@ BROKEN_XML = {
 def test_broken_xml(tmp_path, case):
     root = files.voc(tmp_path)
     write(root / "Annotations/a.xml", BROKEN_XML[case])
-    with pytest.raises(ValueError, match=facts("Annotations/a.xml")) as error:
+    with pytest.raises(ValueError, match=facts("Annotations/a.xml")):
         read(root, "train")
-    one_sentence(error)
     data = read(root, "train", on_error="skip")
     assert data.ids == tuple(f"JPEGImages/{stem}.jpg" for stem in "cbd")
     assert list(skipped(data.report).values()) == [1]
@@ -268,9 +217,8 @@ BROKEN_JSON = {
 def test_broken_json(tmp_path, case):
     root = files.coco(tmp_path, BROKEN_JSON[case])
     for mode in ("raise", "skip"):
-        with pytest.raises(ValueError, match=facts("instances_val2017.json")) as error:
+        with pytest.raises(ValueError, match=facts("instances_val2017.json")):
             read(root, on_error=mode)
-        one_sentence(error)
 
 
 def test_json_beyond_the_limit(tmp_path, monkeypatch):
@@ -287,7 +235,8 @@ def test_json_beyond_the_limit(tmp_path, monkeypatch):
         ({"bbox": None}, NO_NUMBERS),
         ({"bbox": [float("nan"), 2, 3, 4]}, NO_NUMBERS),
         ({"bbox": [1, 2, float("inf"), 4]}, NO_NUMBERS),
-        ({"bbox": ["x", {}, [], True]}, NO_NUMBERS),
+        ({"bbox": ["x", {}, [], 3]}, NO_NUMBERS),
+        ({"bbox": [True, 2, 3, 4]}, NO_NUMBERS),
         ({"bbox": [10**200, 0, 1, 1]}, NO_NUMBERS),
         ({"iscrowd": "yes"}, "box with an 'iscrowd' that is neither 0 nor 1"),
         ({"image_id": 12}, "annotation of an image that is not listed"),
@@ -300,9 +249,8 @@ def test_broken_annotations_of_coco(tmp_path, change, what):
     content = files.coco_content()
     content["annotations"][0] |= change
     root = files.coco(tmp_path, content)
-    with pytest.raises(ValueError, match=what) as error:
+    with pytest.raises(ValueError, match=facts(what, "instances_val2017.json")):
         read(root)
-    one_sentence(error, "instances_val2017.json")
     data = read(root, on_error="skip")
     assert skipped(data.report) == {what: 1}
     assert data.ids[-2:] == ("val2017/y.jpg", "val2017/z.jpg")
@@ -414,13 +362,11 @@ COLUMNS = "line with another number of columns"
 )
 def test_broken_lines_of_open_images(tmp_path, line, what):
     root = files.open_images(tmp_path, line + "\n")
-    with pytest.raises(ValueError, match=what) as error:
+    with pytest.raises(ValueError, match=facts(what, "train-annotations-bbox.csv")):
         read(root)
-    one_sentence(error, "train-annotations-bbox.csv")
     data = read(root, on_error="skip")
     assert skipped(data.report)[what] == 1
     assert ("train/i4.jpg" in data.ids) == (what in ("box of a class that has no description", COLUMNS))
-    assert "pixel" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -438,6 +384,5 @@ def test_broken_lines_of_open_images(tmp_path, line, what):
 def test_broken_tables_of_open_images(tmp_path, file, content, word):
     root = files.open_images(tmp_path)
     write(root / file, content)
-    with pytest.raises(ValueError, match=facts(file)) as error:
+    with pytest.raises(ValueError, match=facts(file, word)):
         read(root, on_error="skip")
-    one_sentence(error, word)

@@ -4,25 +4,22 @@ no trace; and how those are read that somebody may have changed."""
 import fcntl
 import json
 import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from calibrant._files import PART
 from calibrant.cli import main
 from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers._folder import BAD_LABEL, MISSING, NAME_OUT, NO_PROBABILITIES, UNREADABLE
+from calibrant.data.readers._folder import BAD_LABEL, MISSING, NAME_OUT, NO_PROBABILITIES
 from calibrant.data.readers.calibrant_folder import check_folder, read_description, write_dataset
 from tests.helpers import box_files
-from tests.helpers.box_files import cut, image, skipped, write
+from tests.helpers.box_files import image, skipped, write
 from tests.helpers.errors import facts
-from tests.helpers.processes import finish, start
 
 FILL = ["--fill", "9,8,7"]
 
@@ -43,43 +40,6 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def source(tmp_path):
-    return box_files.coco(tmp_path / "source")
-
-
-COMMANDS = pytest.mark.parametrize(
-    "command", [["inspect"], ["make-variant", "context-only"]], ids=lambda words: words[0]
-)
-
-
-@COMMANDS
-@pytest.mark.parametrize("place", ["s3://bucket/x", "https://host/x", "hdfs:/x", "file", "pipe", "/dev/null"])
-def test_what_is_no_folder_here_is_refused(source, tmp_path, monkeypatch, capsys, command, place):
-    (tmp_path / "file").write_text("mine")
-    os.mkfifo(tmp_path / "pipe")
-    monkeypatch.chdir(tmp_path)
-    before = sorted(os.listdir(tmp_path))
-    assert run("data", command[0], source, *command[1:], "-o", place) == 2
-    assert place.rpartition("/")[2] in capsys.readouterr().err
-    assert sorted(os.listdir(tmp_path)) == before
-    assert (tmp_path / "file").read_text() == "mine"
-    assert os.stat("/dev/null").st_rdev
-
-
-@COMMANDS
-@pytest.mark.parametrize("name", ["index.html", ".env.local", "dataset.txt"])
-def test_a_stranger_s_folder_is_left_alone(source, tmp_path, capsys, command, name):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / name).write_text("<html>mine</html>")
-    (out / f"{PART}{'0' * 12}.abcdefgh").write_text("not yours")
-    before = contents(out)
-    assert run("data", command[0], source, *command[1:], "-o", out) == 2
-    assert str(out) in capsys.readouterr().err
-    assert contents(out) == before
-
-
 @pytest.mark.parametrize("variant", ["context-only", "single-object"])
 def test_what_is_wrong_in_the_last_split_is_found_first(tmp_path, capsys, variant):
     """An image that is broken, or the only one of a split without an object."""
@@ -93,21 +53,6 @@ def test_what_is_wrong_in_the_last_split_is_found_first(tmp_path, capsys, varian
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--fill", "1,2"], ["--fill", ""], ["--fill", "1,2," + "9" * 5000], ["--format", "bmp"], ["--split", "none"],
-        ["--option", "classes=5"], ["--option", "unknown=1"], ["--option", "layout=voc"], ["--option", "on_error=skip"],
-        ["--option", "rename=" + '{"a":' * 3000], ["--option", 'rename={"a": "b", "a": "c"}'], ["--layout", "voc"],
-        ["--option", "classes=[]", "--option", "classes=[]"], ["--option", "seed=" + "9" * 5000],
-    ],
-)  # fmt: skip
-def test_refused_variants_leave_no_folder(source, tmp_path, capsys, words):
-    assert run("data", "make-variant", source, "context-only", "-o", tmp_path / "a/b", *words) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "a").exists()
-
-
 def test_a_failed_write_leaves_no_folder(tmp_path):
     class Broken(ImageArray):
         def open(self, index, draft=None):
@@ -118,36 +63,6 @@ def test_a_failed_write_leaves_no_folder(tmp_path):
     with pytest.raises(OSError, match=facts("No space")):
         write_dataset(data, tmp_path / "a/b/c")
     assert not (tmp_path / "a").exists()
-
-
-def run_and_die(words, call):
-    """In a process of its own, which ends with half of the image of a call on the disk."""
-    save, calls = Image.Image.save, []
-
-    def dying(self, path, *others, **options):
-        calls.append(1)
-        if len(calls) == call:
-            Path(path).write_bytes(b"half a picture")
-            os.kill(os.getpid(), signal.SIGKILL)
-        save(self, path, *others, **options)
-
-    Image.Image.save = dying
-    main(words)
-
-
-@pytest.mark.slow
-def test_killed_and_repeated(tmp_path):
-    source = box_files.voc(tmp_path / "source")
-    words = ["data", "make-variant", str(source), "single-object", *FILL, "--quiet", "-o"]
-    assert run(*words, tmp_path / "whole") == 0
-    out = tmp_path / "out"
-    for call in (2, 1):
-        assert finish(start(run_and_die, [*words, str(out)], call)) == -signal.SIGKILL
-        assert any(PART in path.name for path in out.rglob("*")), "it was killed while it wrote"
-    (out / f"{PART}{'0' * 12}.abcdefgh").write_bytes(b"of a file that is no more")
-    assert run(*words, out) == 0
-    assert contents(out) == contents(tmp_path / "whole")
-    assert not any(path.name.startswith(".") for path in out.rglob("*"))
 
 
 def test_killed_before_anything_was_written(tmp_path):
@@ -274,19 +189,6 @@ def test_tables_of_calibrant_s_own_folder_that_are_broken(tmp_path, changes):
     for mode in ("raise", "skip"):
         with pytest.raises(ValueError, match=facts("train.parquet", repr(next(iter(changes))))):
             read(root, on_error=mode)
-
-
-def test_calibrant_s_own_folder_with_broken_files(tmp_path):
-    root = folder(tmp_path)
-    cut(root / "train/q.png")
-    assert skipped(read(root, on_error="skip").report) == {UNREADABLE: 1}
-    write(root / "train.parquet", b"PAR1 no")
-    with pytest.raises(UnreadableError, match=facts("train.parquet")):
-        read(root)
-    for text in ("", "[]", "{}", '{"format": "calibrant-dataset", "version": 1, "name": "x", "classes": ["a", "a"]}'):
-        write(root / "dataset.json", text)
-        with pytest.raises(UnreadableError, match=facts("dataset.json")):
-            read(root)
 
 
 #: Three samples; the tests change what the table says of the second.

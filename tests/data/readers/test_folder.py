@@ -1,8 +1,10 @@
-"""What every reader shares: recognising a folder, sound images, reasons."""
+"""What every reader shares: options, sound images, reasons."""
 
+import inspect
 import re
 import sys
 import textwrap
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -10,39 +12,15 @@ import pytest
 from PIL import Image
 
 from calibrant._validation import printable
-from calibrant.data import ImageFiles, layouts, read, recognise
+from calibrant.data import ImageFiles, layouts, read
 from calibrant.data.dataset import Findings
 from calibrant.data.files import UnreadableError
+from calibrant.data.layouts import check_options
 from calibrant.data.readers._folder import BAD_LABEL, HIDDEN, MISSING, NAME_OUT, check_image
 from tests.helpers import box_files as files
 from tests.helpers.box_files import cut, image, odd, write
 from tests.helpers.errors import facts
 from tests.helpers.reader_data import ROTATED, saved
-
-
-def test_each_layout_is_recognised_also_from_above(tmp_path):
-    made = {
-        "tiny-imagenet": files.tiny_imagenet,
-        "voc": files.voc,
-        "coco": files.coco,
-        "open-images": files.open_images,
-        "cub": files.cub,
-    }
-    for name, make in made.items():
-        root = make(tmp_path / name / "top")
-        kind, where = recognise(tmp_path / name)
-        assert (kind.name, where) == (name, root)
-
-
-@pytest.mark.parametrize("name", ["tiny-imagenet", "imagenet", "voc", "coco", "open-images", "cub"])
-def test_other_folders_and_files_have_no_splits(tmp_path, name):
-    (tmp_path / "empty").mkdir()
-    file = write(tmp_path / "file.txt", "x")
-    for path in (tmp_path / "empty", file):
-        with pytest.raises(ValueError, match=facts(path.name, name)):
-            read(path, "train", layout=name)
-    with pytest.raises(ValueError, match=facts("nothing")):
-        read(tmp_path / "nothing", "train", layout=name)
 
 
 def test_check_image(tmp_path):
@@ -163,3 +141,61 @@ def test_the_recipe_of_contributing_makes_a_reader(tmp_path, monkeypatch):
         }  # fmt: skip
         with pytest.raises(ValueError, match=facts("labels.txt", "../c.png")):
             read(tmp_path, layout="flowers")
+
+
+DEEP: list = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+STRANGE = [
+    5, -1, 2.5, True, "x", "", [], {}, [1], [None], {"a": 1}, {"a": {}}, {1: "a"}, None, object(), b"x", 10**5000, DEEP,
+]  # fmt: skip
+OPTIONS = [
+    (name, parameter.name)
+    for name, layout in layouts().items()
+    for parameter in inspect.signature(layout.read).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "on_error"
+]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_every_option_takes_what_its_annotation_says(name, option):
+    reader = layouts()[name].read
+    hint = typing.get_type_hints(reader)[option]
+    assert hint is not typing.Any, "an option whose kind nobody stated is not checked"
+    refused = 0
+    for value in STRANGE:
+        try:
+            assert check_options(name, reader, {option: value}) == {option: value}
+        except ValueError as error:
+            refused += 1
+            said = str(error)
+            assert name in said
+            assert option in said
+            assert len(said) < 300
+    assert refused > len(STRANGE) / 2
+    default = inspect.signature(reader).parameters[option].default
+    assert check_options(name, reader, {option: default}) == {option: default}
+
+
+def test_numbers_of_numpy_and_tuples_are_taken():
+    kinds = layouts()
+    assert check_options("digits", kinds["digits"].read, {"seed": np.int64(3)}) == {"seed": 3}
+    assert check_options("voc", kinds["voc"].read, {"classes": ("a", "b")}) == {"classes": ("a", "b")}
+    for remove in (("headers",), ["headers"], {"quotes"}, frozenset({"footers"})):
+        assert check_options("newsgroups", kinds["newsgroups"].read, {"remove": remove}) == {"remove": remove}
+    with pytest.raises(ValueError, match=facts("seed", "9223372036854775808")):
+        check_options("digits", kinds["digits"].read, {"seed": 2**63})
+    with pytest.raises(ValueError, match=facts("context", "nan")):
+        check_options("scenes", kinds["scenes"].read, {"context": float("nan")})
+
+
+def test_more_scenes_than_memory_are_refused():
+    with pytest.raises(ValueError, match=facts("1000000000000", "32")):
+        read("scenes", "val", samples=10**12)
+
+
+def test_the_table_of_the_docs_has_every_layout():
+    text = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    names = {name for cell in first for name in re.findall(r"`([\w-]+)`", cell)}
+    assert set(layouts()) <= names, "add it to the table of docs/data.md"

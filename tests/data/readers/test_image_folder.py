@@ -1,19 +1,22 @@
-"""Images in class folders, PACS, and CUB's tables, sound and broken."""
+"""Images in folders of their classes: plain ones, PACS, CUB, Tiny ImageNet and ImageNet, sound and broken."""
+
+import shutil
 
 import pytest
 
 from calibrant.data import layouts, read, recognise
-from calibrant.data.readers._folder import HIDDEN, MISSING, NAME_OUT, TWICE, UNREADABLE
+from calibrant.data.readers._folder import HIDDEN, MISSING, NAME_OUT, NO_LABEL, TWICE, UNREADABLE
 from calibrant.data.readers.image_folder import DOMAINS, PACS, image_folder, pacs
 from tests.helpers import box_files as files
-from tests.helpers.box_files import image, odd, skipped, write
+from tests.helpers.box_files import image, odd, skipped, write, xml
 from tests.helpers.errors import facts
 from tests.helpers.reader_data import (
     INVERTED,
     MODES,
     NO_ANNOTATION,
+    NO_NUMBERS,
+    corners,
     odd_in,
-    one_sentence,
     picture,
     skipped_in,
     truncated,
@@ -34,6 +37,7 @@ from tests.helpers.reader_data import (
         ("frames", "frames_masks"),
         ("701_StillsRaw_full", "LabeledApproved_full"),
         ("train", "test"),
+        ("only",),
     ],
 )
 def test_parts_of_other_layouts_are_no_classes(tmp_path, names):
@@ -62,7 +66,10 @@ def test_pacs_lists(tmp_path, place):
     data = pacs(tmp_path, "photo-train")
     assert data.ids == ("photo/person/1.jpg", "photo/dog/2.jpg", "photo/dog/1.jpg")
     assert (data.labels.tolist(), data.groups) == ([6, 0, 0], ("photo",) * 3)
-    assert len(pacs(tmp_path, "all")) == 29
+    whole = pacs(tmp_path, "all")
+    assert len(whole) == 29
+    assert list(dict.fromkeys(whole.groups)) == list(DOMAINS)
+    assert pacs(tmp_path, "sketch").labels.tolist() == list(range(7))
     for line, what in (
         ("photo/dog/1.jpg 2", "label in the list that is not its folder's"),
         ("photo/dog/1.jpg", "line that names no image of the domain"),
@@ -118,14 +125,6 @@ def test_without_splits_the_labels_are_those_of_torchvision(tmp_path):
     assert {str(tmp_path / i): k for i, k in zip(data.ids, data.labels.tolist(), strict=True)} == dict(theirs.samples)
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK", "1", "RGB"])
-def test_images_of_every_mode_are_read_as_rgb(tmp_path, mode):
-    suffix = "png" if mode == "1" else "jpg"
-    picture(tmp_path / "a" / f"x.{suffix}", mode=mode)
-    picture(tmp_path / "b" / f"x.{suffix}")
-    assert image_folder(tmp_path, "all")[0].input.mode == "RGB"
-
-
 def test_broken_images_are_errors_when_read_or_skipped_at_once(tmp_path):
     picture(tmp_path / "a" / "1.jpg")
     truncated(tmp_path / "a" / "2.jpg")
@@ -146,29 +145,6 @@ def test_broken_images_are_errors_when_read_or_skipped_at_once(tmp_path):
     assert times == 3
     assert [place.partition(" (")[0] for place in places] == ["a/2.jpg", "b/3.png", "b/4.jpg"]
     assert skipped_in(data)[HIDDEN] == (1, ("b/._5.png",))
-
-
-def test_what_is_no_image_folder_has_no_splits(tmp_path):
-    kind = layouts()["image-folder"]
-    (tmp_path / "file").write_text("x")
-    picture(tmp_path / "only" / "x.jpg")
-    assert kind.splits(tmp_path) == kind.splits(tmp_path / "file") == kind.splits(tmp_path / "nowhere") == ()
-    with pytest.raises(ValueError, match=facts(str(tmp_path))):
-        recognise(tmp_path)
-
-
-def test_pacs_has_its_domains_as_splits_and_as_groups(tmp_path):
-    for domain, suffix in (("photo", "jpg"), ("sketch", "png")):
-        for name in PACS:
-            picture(tmp_path / "PACS" / domain / name / f"1.{suffix}")
-    kind, root = recognise(tmp_path)
-    assert (kind.name, root, kind.splits(root)) == ("pacs", tmp_path / "PACS", ("photo", "sketch", "all"))
-    data = pacs(root, "sketch")
-    assert data.ids[:2] == ("sketch/dog/1.png", "sketch/elephant/1.png")
-    assert data.labels.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    whole = pacs(root, "all")
-    assert whole.groups == ("photo",) * 7 + ("sketch",) * 7
-    assert whole.labels.tolist() == 2 * [0, 1, 2, 3, 4, 5, 6]
 
 
 @MODES
@@ -195,9 +171,8 @@ def test_cub(tmp_path, mode):
 def test_broken_lines_of_cub(tmp_path, file, content, what):
     root = files.cub(tmp_path)
     write(root / file, content)
-    with pytest.raises(ValueError, match=what) as error:
+    with pytest.raises(ValueError, match=facts(what, "images/002.Red_Bird/")):
         read(root, "test")
-    one_sentence(error, "images/002.Red_Bird/")
     data = read(root, "test", on_error="skip")
     others = {NO_ANNOTATION: 1} if file == "images.txt" else {}  # c.jpg, now that d.jpg has its line
     assert (data.ids, skipped(data.report)) == (("images/001.Black_Bird/a.jpg",), {what: 1} | others)
@@ -221,3 +196,161 @@ def test_cub_images_that_no_line_lists(tmp_path):
     image(root / "images/002.Red_Bird/u.jpg")
     for split in ("train", "test"):
         assert where(read(root, split).report.skipped) == {NO_ANNOTATION: ("images/002.Red_Bird/u.jpg",)}
+
+
+@MODES
+def test_tiny_imagenet(tmp_path, mode):
+    root = files.tiny_imagenet(tmp_path)
+    data = read(root, "train", on_error=mode)
+    assert data.classes == ("bee", "crane (n01)", "crane (n03)")
+    assert data.ids == tuple(f"train/{n[:3]}/images/{n}.JPEG" for n in ("n02_0", "n01_0", "n01_1", "n03_0"))
+    assert data.labels.tolist() == [0, 1, 1, 2] == data.boxes.labels.tolist()
+    assert data.boxes.corners.tolist() == [[1, 2, 3, 4], [0, 10, 63, 58], [5, 5, 5, 9], [0, 0, 62, 62]]
+    assert (skipped(data.report), odd(data.report)) == ({}, {"box without area": 1})
+    assert data[2].input.mode == "RGB"  # stored as grey
+    data = read(root, "val", on_error=mode, names="wnid")
+    assert data.classes == ("n02", "n01", "n03")
+    assert data.ids == ("val/images/val_3.JPEG", "val/images/val_0.JPEG")
+    assert data.labels.tolist() == [2, 0]
+    assert data.boxes.corners.tolist() == [[0, 32, 44, 62], [4, 0, 60, 55]]
+    with pytest.raises(ValueError, match=facts("test")):
+        read(root, "test")
+
+
+def test_tiny_imagenet_with_gaps(tmp_path):
+    root = files.tiny_imagenet(tmp_path)
+    write(root / "train/n01/n01_boxes.txt", "n01_0.JPEG\t0\t10\t63\t58\nn01_9.JPEG\t1\t1\t2\t2\n")
+    image(root / "train/n77/images/n77_0.JPEG")
+    image(root / "train/n01/images/._n01_0.JPEG")
+    shutil.rmtree(root / "train/n03")
+    write(root / "val/val_annotations.txt", "val_3.JPEG\tn55\t0\t32\t44\t62\nval_3.JPEG\tn01\t0\t32\t44\t62\n")
+    with pytest.raises(ValueError, match=facts("n01_9", "JPEG")):
+        read(root, "train")
+    data = read(root, "train", on_error="skip")
+    assert data.ids[1:] == ("train/n01/images/n01_0.JPEG", "train/n01/images/n01_1.JPEG")
+    assert data.boxes.counts.tolist() == [1, 1, 0]
+    assert odd(data.report) == {"image without a box": 1}
+    assert skipped(data.report) == {
+        "folder of a class that wnids.txt does not list": 1,
+        HIDDEN: 1,
+        MISSING: 1,
+        "class without its folder of images or its file of boxes": 1,
+    }
+    with pytest.raises(ValueError, match=facts("val_3", "JPEG", "wnids.txt")):
+        read(root, "val")
+    with pytest.raises(ValueError, match=facts("val")):
+        read(root, "val", on_error="skip")
+
+
+def imagenet(root):
+    for name in ("train/n00000002/n00000002_1", "train/n00000002/n00000002_2", "train/n00000001/n00000001_5"):
+        image(root / f"{name}.JPEG")
+    annotations = root / "Annotations/CLS-LOC/train"
+    objects = [("n00000002", 1, 1, 3, 3), ("n00000001", 0, 0, 9, 9), ("n00000009", 4, 4, 6, 6)]
+    write(annotations / "n00000002/n00000002_2.xml", xml(objects, "n00000002_2"))
+    write(annotations / "n00000001/n00000001_5.xml", xml([("n00000001", 2, 2, 8, 8)], size=(0, 0)))
+    write(root / "LOC_synset_mapping.txt", "n00000001 tench, Tinca tinca\nn00000002 goldfish\n")
+    return root
+
+
+@MODES
+def test_imagenet(tmp_path, mode):
+    root = imagenet(tmp_path)
+    data = read(root, "train", on_error=mode, only_annotated=False)
+    assert recognise(root)[0].name == "imagenet"
+    assert data.classes == ("tench", "goldfish")
+    assert data.ids == tuple(f"train/{n[:9]}/{n}.JPEG" for n in ("n00000001_5", "n00000002_1", "n00000002_2"))
+    assert data.labels.tolist() == [0, 1, 1]  # the folder's class, though a box of the other is larger
+    assert data.boxes.counts.tolist() == [1, 0, 3]
+    assert data.boxes.labels.tolist() == [0, 1, 0, -1]
+    assert corners(data, 2) == [[1, 1, 3, 3], [0, 0, 9, 9], [4, 4, 6, 6]]
+    assert odd(data.report) == {
+        "size in the annotation that is not the image's": 1,
+        "image without a box": 1,
+        "box of a class that the folder does not have": 1,
+    }
+    for only in (True, None):  # as soon as there are annotations, images without one are left out
+        data = read(root, "train", on_error=mode, only_annotated=only)
+        assert data.boxes.counts.tolist() == [1, 3]
+        assert skipped(data.report) == {NO_ANNOTATION: 1}
+
+
+def test_imagenet_annotations_elsewhere_and_none(tmp_path):
+    root = imagenet(tmp_path / "data")
+    shutil.move(root / "Annotations", tmp_path / "boxes")
+    data = read(root, "train")
+    assert data.boxes is None
+    assert str(data.report) == "nothing skipped, nothing odd"
+    assert read(root, "train", annotations=tmp_path / "boxes").boxes.counts.tolist() == [1, 3]
+    with pytest.raises(ValueError, match=facts("data", "annotat")):
+        read(root, "train", only_annotated=True)
+    with pytest.raises(ValueError, match=facts("nowhere")):
+        read(root, "train", annotations=tmp_path / "nowhere")
+
+
+def test_imagenet_as_kaggle_packs_it(tmp_path):
+    val = tmp_path / "ILSVRC/Data/CLS-LOC/val"
+    image(val / "ILSVRC2012_val_00000001.JPEG")
+    image(val / "ILSVRC2012_val_00000002.JPEG")
+    image(tmp_path / "ILSVRC/Data/CLS-LOC/train/n00000003/n00000003_1.JPEG")
+    lines = "ImageId,PredictionString\nILSVRC2012_val_00000001,n00000005 1 2 3 4 n00000005 5 5 7 9 \n"
+    write(tmp_path / "LOC_val_solution.csv", lines)
+    with pytest.raises(ValueError, match=facts("val_00000002", "JPEG")):
+        read(tmp_path, "val")
+    data = read(tmp_path, "val", on_error="skip")
+    assert data.ids == ("ILSVRC/Data/CLS-LOC/val/ILSVRC2012_val_00000001.JPEG",)
+    assert (data.classes, data.labels.tolist()) == (("n00000003", "n00000005"), [1])
+    assert data.boxes.corners.tolist() == [[1, 2, 3, 4], [5, 5, 7, 9]]
+    train = read(tmp_path, "train")
+    assert (train.classes, train.labels.tolist(), train.boxes) == (data.classes, [0], None)
+
+
+@pytest.mark.parametrize("line", ["1 1 2", "9 1 3 4", "a b c d", "1 1 2 2 2", "nan 0 1 1"])
+def test_broken_lines_of_boxes(tmp_path, line):
+    what = INVERTED if line.startswith("9") else NO_NUMBERS
+    root = files.tiny_imagenet(tmp_path)
+    write(root / "val/val_annotations.txt", f"val_3.JPEG n01 {line}\nval_0.JPEG n02 1 1 2 2\n")
+    with pytest.raises(ValueError, match=facts("val/images/val_3.JPEG", what, "val_annotations.txt")):
+        read(root, "val")
+    data = read(root, "val", on_error="skip")
+    assert (data.ids, skipped(data.report)) == (("val/images/val_0.JPEG",), {what: 1})
+
+
+def test_a_file_of_boxes_of_tiny_imagenet_that_is_a_link(tmp_path):
+    root = files.tiny_imagenet(tmp_path / "data")
+    (root / "train/n01/n01_boxes.txt").rename(tmp_path / "secret")
+    (root / "train/n01/n01_boxes.txt").symlink_to(tmp_path / "secret")
+    data = read(root, "train", on_error="skip")
+    assert data.labels.tolist() == [0, 2]
+    assert skipped(data.report) == {"file of boxes that cannot be read": 1}
+
+
+def kit(root, lines, mapping="n00000009 1 kit_fox\nn00000003 2 tench\n"):
+    for i in (1, 2, 3):
+        image(root / f"val/ILSVRC2012_val_{i:08d}.JPEG")
+    write(root / "data/ILSVRC2012_validation_ground_truth.txt", lines)
+    if mapping:
+        write(root / "data/map_clsloc.txt", mapping)
+    return root
+
+
+def test_imagenet_with_the_development_kit(tmp_path):
+    root = kit(tmp_path / "a", "2\n1\n2\n")
+    data = read(root, "val")
+    assert (data.classes, data.labels.tolist(), data.boxes) == (("n00000003", "n00000009"), [0, 1, 0], None)
+    write(root / "Annotations/val/ILSVRC2012_val_00000002.xml", xml([("n00000009", 1, 1, 3, 3)]))
+    data = read(root, "val")
+    assert (data.ids, data.labels.tolist()) == (("val/ILSVRC2012_val_00000002.JPEG",), [1])
+    assert skipped(data.report) == {NO_ANNOTATION: 2}
+    data = read(kit(tmp_path / "b", "2\n1\n"), "val", on_error="skip")
+    assert skipped(data.report) == {NO_LABEL: 1}
+    with pytest.raises(ValueError, match=facts("ground_truth.txt", "2", "'7'")):
+        read(kit(tmp_path / "c", "2\n7\n1\n"), "val")
+    with pytest.raises(ValueError, match=facts("ground_truth.txt", "map_clsloc.txt")):
+        read(kit(tmp_path / "d", "2\n1\n1\n", mapping=""), "val")
+    image(tmp_path / "d/train/n00000003/1.JPEG")
+    assert read(tmp_path / "d", "train").classes == ("n00000003",)  # the labels of val are not needed
+    image(tmp_path / "d/val/n00000003/1.JPEG")
+    for i in (1, 2, 3):
+        (tmp_path / f"d/val/ILSVRC2012_val_{i:08d}.JPEG").unlink()
+    assert read(tmp_path / "d", "val").labels.tolist() == [0]  # nor here

@@ -108,8 +108,12 @@ def test_camvid_lists_that_lead_astray(tmp_path):
     picture(tmp_path / "outside.png")
     picture(tmp_path / "data" / "test" / "a.png", size=(2, 1))
     mask(tmp_path / "data" / "testannot" / "a.png", [[0, 1]])
+    (tmp_path / "data" / "test" / "loop.png").symlink_to("loop.png")
     good = "test/a.png testannot/a.png\n"
-    for line in ("../outside.png testannot/a.png\n", "test/b.png testannot/a.png\n", "test/a.png\n", good):
+    wrong = [
+        f"{name} testannot/a.png\n" for name in ("../outside.png", "test/b.png", "test/loop.png", "test/" + "x" * 5000)
+    ]
+    for line in (*wrong, "test/a.png\n", good):
         (tmp_path / "data" / "test.txt").write_text(good + line)
         with pytest.raises(ValueError, match=facts("test")):
             camvid(tmp_path / "data", "test")

@@ -226,20 +226,6 @@ def test_two_images_of_one_stem(tmp_path):
     assert where(data.report.odd)[ONE_STEM] == ("train/i1.jpg, train/sub/i1.jpg",)
 
 
-def test_names_from_files_can_be_printed(tmp_path):
-    content = files.coco_content()
-    content["images"][1]["file_name"] = "y\n\x1b[2J.jpg"
-    with pytest.raises(ValueError, match=facts("val2017")) as error:
-        read(files.coco(tmp_path / "coco", content))
-    assert str(error.value).isprintable()
-    root = files.voc(tmp_path / "voc")
-    image(root / "JPEGImages/x\n\x1b[2J.jpg")
-    write(root / "Annotations/x\n\x1b[2J.xml", xml([]))
-    for name in ("train", "val", "bed_train"):
-        (root / f"ImageSets/Main/{name}.txt").unlink()
-    data = read(root)
-    assert "JPEGImages/x\n\x1b[2J.jpg" in data.ids
-    assert where(data.report.odd)["image without objects"] == ("JPEGImages/d.jpg", r"JPEGImages/x\n\x1b[2J.jpg")
 
 
 def test_a_split_without_anything_to_use_says_why(tmp_path):

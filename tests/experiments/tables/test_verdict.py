@@ -9,7 +9,7 @@ from scipy import stats
 from calibrant.experiments import Results
 from calibrant.experiments.tables import summary, text
 from calibrant.experiments.tables.verdict import MEASURES, judge_methods
-from tests.helpers.result_rows import of, two_targets
+from tests.helpers.result_rows import of
 
 CE = np.array([0.050, 0.052, 0.049, 0.051, 0.048])
 JITTER = np.array([0.001, -0.001, 0.0005, -0.0005, 0.0])
@@ -38,12 +38,6 @@ def test_a_level_is_that_of_the_tests(values, level, words):
     says(verdict.headline, *words)
 
 
-def test_three_seeds_can_be_enough_and_two_are_not():
-    verdict = judge_methods(of({"ce": [0.04, 0.05, 0.06], "ls": [0.02, 0.02, 0.04]}), "ce")
-    assert verdict.level == "good"
-    says(verdict.headline, "LS", "2.67%", "CE", "5.00%")
-
-
 @pytest.mark.parametrize(
     ("results", "reference", "words"),
     [
@@ -59,10 +53,6 @@ def test_what_cannot_be_told(results, reference, words):
     assert verdict.level == "unknown"
     says(verdict.headline, *words)
     assert judge_methods(Results(), "ce") is None
-
-
-def test_rows_of_several_targets_have_their_names():
-    says(judge_methods(two_targets(), "ce", ["ece"]).headline, "LS tuned for ece", "LS tuned for accuracy", "MbLS")
 
 
 def test_sentences_and_marks_never_disagree():

@@ -84,8 +84,8 @@ def summary(
         >>> print(markdown(summary(Results(rows), ["ece"])))
         | Method | ECE (%) ↓ |
         |:--|--:|
-        | ce | <u>4.50 ± 0.71</u> |
-        | ls | **2.50 ± 0.71** |
+        | CE | <u>4.50 ± 0.71</u> |
+        | LS | **2.50 ± 0.71** |
         <BLANKLINE>
         Mean ± standard deviation over 2 seeds. Best in bold, second underlined.
     """

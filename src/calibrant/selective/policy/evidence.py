@@ -118,7 +118,7 @@ class CalibrationCheck:
         if independent:
             values = {name: intervals(end, replicates=REPLICATES, only=("ece",))["ece"] for name, end in ends.items()}
         else:
-            values = {name: Interval(float(end.ece()), math.nan, math.nan) for name, end in ends.items()}
+            values = {name: Interval(float(end.measure("ece")), math.nan, math.nan) for name, end in ends.items()}
         return {"samples": self.samples, **{name: vars(value) for name, value in values.items()}}
 
 

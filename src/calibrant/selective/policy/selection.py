@@ -41,6 +41,7 @@ from calibrant.selective.thresholds.samples import BLOCK, FEWEST_FOR_CHOICE, dra
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
+ROUNDING = 1e-12  # by which a mean loss or an area may differ where nothing does
 MOST_ROWS = 50_000  # for the choice
 MOST_NUMBERS = 2**25  # logits, for the choice
 MOST_PIXELS = 250  # of an image, for the choice
@@ -253,7 +254,7 @@ def _select_calibrator(
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit)
         candidates.append(Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name])))
-        if high < 0 or requested != "auto":
+        if high < -ROUNDING or requested != "auto":
             best, chosen, crossfitted = losses, name, repaired.logits
     return crossfitted, None if chosen == "none" else chosen, _mark_chosen(candidates, chosen), judged
 
@@ -335,7 +336,7 @@ def _best_beyond_error(
             changes = changes or AurcChanges(Judged(plain, correct, score=before), level=LEVEL, seed=seed)
             change = changes.to(after)
             candidate = replace(candidate, change=change.value, low=change.low, high=change.high)
-            if change.high < 0 and candidate.value < least:
+            if change.high < -ROUNDING and candidate.value < least:
                 best, least = score, candidate.value
         candidates.append(candidate)
     return best, _mark_chosen(candidates, str(best))
