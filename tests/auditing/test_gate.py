@@ -179,6 +179,15 @@ def test_a_margin_lies_on_the_worse_side():
         ("policy.risk <= 5", "5% 0.05"),
         ("accuracy no worse by 2.5", "2.5% 0.025"),
         ("ece <= 1", "1% 0.01"),
+        # A limit on the better side fails good models and passes bad ones.
+        ("ece >= 3%", "'ece <= 3%'"),
+        ("accuracy <= 0.9", "'accuracy >= 0.9'"),
+        ("nll > 0.2", "'nll <= 0.2'"),
+        ("risk@0.8 >= 2%", "'risk@0.8 <= 2%'"),
+        ("policy.coverage <= 5%", "'policy.coverage >= 5%'"),
+        ("policy.wrong >= 5%", "'policy.wrong <= 5%'"),
+        ("risk <= 5%", "policy.risk risk@0.8"),
+        ("coverage >= 50%", "policy.coverage coverage@0.05"),
         # Limits that every model keeps or none, and units that the metric has not.
         *((text, text.split()[0]) for text in (
             "policy.coverage > 0", "ece <= 300%", "accuracy >= 0", "brier <= 2", "accuracy no worse by 100%",

@@ -111,6 +111,19 @@ def test_reversed_scores_of_two_classes_are_refused(model, options, names, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("method", "options"), [("predict_proba", {}), ("decision_function", {"raw_scores": True})])
+def test_truth_values_are_the_0_and_1_that_skl2onnx_writes(method, options, tmp_path):
+    x, y = samples(2, [False, True])
+    model = LogisticRegression().fit(x[:200], y[:200])
+    values, proto = both_columns(getattr(model, method)(x)), converted(model, x, **options)
+    policy = policy_for(model, "probabilities" if method == "predict_proba" else "logits")
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=x, expected=policy.decide(values))
+    assert [check.differing for check in done.checks] == [0, 0, 0]
+    other = make_policy(limit=0.6, calibrator=None, classes=2, takes=policy.takes, class_names=("True", "False"))
+    with pytest.raises(ValueError, match=facts("True, False", "order")):
+        export_onnx(other, tmp_path / "n.onnx", onnx_model=proto, inputs=x)
+
+
 def test_a_policy_fitted_on_one_column_is_not_put_behind_minus_z_and_z(tmp_path):
     x, y = samples(2, ["no", "yes"], 1200)
     model = LogisticRegression().fit(x[:200], y[:200])
@@ -296,6 +309,28 @@ def test_a_network_with_other_weights_is_told_from_the_fitted_one(tmp_path):
     assert any("random" in text for text in done.not_checked)
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), inputs=ROWS, expected=val)
     assert done.not_checked == ()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+def test_positions_of_the_largest_output_say_nothing_of_the_order_of_the_classes(order, tmp_path):
+    """As Keras-like graphs end: an ArgMax of the very output agrees with it whatever the order is."""
+    policy = make_policy(class_names=("chat", "chien", "oiseau", "poisson", "tortue"))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("ArgMax", ["z"], ["label"], axis=1, keepdims=0),
+    ]
+    outputs = [("z", T.FLOAT, ["N", C]), ("label", T.INT64, ["N"])]
+    proto = build(nodes, outputs, weights={"w": WEIGHT[:, order]})
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=X)
+    assert [check.against for check in done.checks] == ["policy", "label output"]
+    assert any("chat, chien" in text and "positions" in text for text in done.not_checked)
+    expected = policy.decide(X @ WEIGHT)
+    if order[0]:
+        with pytest.raises(ValueError, match=facts("of 30 rows")):
+            export_onnx(policy, tmp_path / "n.onnx", onnx_model=proto, inputs=X, expected=expected)
+    else:
+        done = export_onnx(policy, tmp_path / "n.onnx", onnx_model=proto, inputs=X, expected=expected)
+        assert done.not_checked == ()
 
 
 def test_an_order_is_found_only_beyond_chance():

@@ -25,6 +25,28 @@ def refused(path, *told, **more):
     assert sorted(path.parent.iterdir()) == before
 
 
+@pytest.mark.parametrize("inputs", [None, X])
+@pytest.mark.parametrize(
+    ("operation", "of", "facts_of"),
+    [
+        ("RandomNormalLike", "y", {"dtype": T.FLOAT}),
+        ("RandomUniformLike", "y", {"dtype": T.FLOAT, "low": 0.0, "high": 1e-3, "seed": 3.0}),
+        ("Bernoulli", "p", {}),
+    ],
+)
+def test_a_network_that_draws_random_numbers_is_refused(operation, of, facts_of, inputs, tmp_path):
+    """In a new session onnxruntime draws the same numbers, so that two sessions agree to the last digit."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Sigmoid", ["y"], ["p"]),
+        helper.make_node(operation, [of], ["noise"], **facts_of),
+        helper.make_node("Add", ["y", "noise"], ["z"]),
+    ]
+    path = tmp_path / "noisy.onnx"
+    onnx.save(build(nodes, [("z", T.FLOAT, ["N", C])]), path)
+    refused(path, operation, "same inputs", inputs=inputs)
+
+
 def pointing(path, **entries):
     """The model of `saved` with its weights said to be elsewhere."""
     saved(path)

@@ -22,6 +22,10 @@ def test_logits_that_look_like_probabilities_are_remarked_upon_and_used_as_they_
     assert "exp()" in logarithms
     (decisions,) = Predictions.from_probabilities(np.eye(3)[np.arange(30) % 3], np.zeros(30, int)).remarks
     assert "predicted classes" in decisions
+    whole = {"predicted": np.arange(30) % 2, "labels": np.arange(30) % 2}
+    (decided,) = Predictions.from_confidence(np.arange(30) % 2 * 1.0, **whole).remarks
+    assert "confidences" in decided
+    assert Predictions.from_confidence(np.linspace(0, 1, 30), **whole).remarks == ()
     assert Predictions.from_probabilities([0.0, 1.0] * 3, [0, 1] * 3).remarks == ()
     assert Predictions.from_logits(np.array([-0.5, 0.25]), [0, 1]).remarks == ()
     assert Predictions.from_logits(np.log(Q + 0.1), [0, 1, 2, 0]).remarks == ()

@@ -161,6 +161,38 @@ def test_a_score_without_information_is_warned_of():
 
 
 @pytest.mark.parametrize(
+    ("asked", "label"),
+    [({"target_risk": 0.1}, 0), ({"promise": "precision=0:0.9"}, 0), ({"target_risk": 0.1, "by_class": True}, 0)],
+)
+def test_a_group_in_which_a_constant_answer_keeps_the_promise_is_warned_of(asked, label):
+    """2% positives at one site and half at the other: over both, the majority class is wrong in 18%."""
+    few, many = rare(4000, 6, rate=0.02), rare(2000, 7, rate=0.5)
+    logits, labels = (np.concatenate([getattr(part, name) for part in (few, many)]) for name in ("logits", "labels"))
+    site = np.repeat(["rural", "urban"], [4000, 2000])
+    policy = Policy.fit(Predictions.from_logits(logits, labels, groups={"site": site}), group="site", **asked)
+    ((entry,), warning) = policy.evidence["idle"], policy.majority_summary
+    assert (entry["group"], entry["class"]) == ("rural", label)
+    assert entry["error"] == pytest.approx(few.labels.mean(), abs=0.005)
+    assert warning.startswith("Warning")
+    assert "rural" in warning
+    assert "urban" not in warning
+    assert from_dict(to_dict(policy)).majority_summary == warning
+    strict = {**asked, "target_risk": 0.01} if "target_risk" in asked else {"promise": "precision=0:0.99"}
+    data = Predictions.from_logits(logits, labels, groups={"site": site})
+    assert not Policy.fit(data, group="site", **strict).evidence["idle"]
+
+
+def test_classes_that_are_never_predicted_are_said_to_be_so():
+    rng = np.random.default_rng(8)
+    logits = rng.standard_normal((900, 3)) + 6 * np.eye(3)[0]
+    data = Predictions.from_logits(logits, rng.choice(3, 900, p=[0.9, 0.05, 0.05]), class_names=["ja", "nein", "evtl"])
+    policy = Policy.fit(data, promise=["precision=nein:0.5", "precision=evtl:0.5"], calibrator="none")
+    assert policy.abstains
+    assert "predicted" in policy.summary
+    assert "close" not in policy.summary  # as if error rates had been seen
+
+
+@pytest.mark.parametrize(
     ("asked", "goal"),
     [
         ({"promise": "precision=1:0.999"}, "precision of at least 99.9%"),

@@ -47,8 +47,10 @@ from calibrant.selective import (
 Status = Literal["pass", "fail", "unknown"]
 #: Measures of a policy: shares, and the mean cost of its answers.
 POLICY_METRICS = ("policy.risk", "policy.coverage", "policy.wrong", "policy.recall", "policy.cost")
+POLICY_ERRORS = ("policy.risk", "policy.wrong", "policy.cost")  # those of which less is better
 #: Short names of metrics at a share: ``risk@0.8``.
 _AT = {"risk": "risk_at_coverage", "coverage": "coverage_at_risk"}
+_AT_EXAMPLES = {"risk": "risk@0.8 for that at 80% coverage", "coverage": "coverage@0.05 for that at 5% risk"}
 _ABSOLUTE = re.compile(r"\s*([a-z_.0-9]+?(?:@[0-9.]+%?)?)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*(%?)\s*")
 _RELATIVE = re.compile(r"\s*([a-z_.0-9]+)\s+no\s+worse(?:\s+by\s+([0-9.eE+-]+)\s*(%?))?\s*")
 _WORDS = {"pass": "passes", "fail": "fails", "unknown": "cannot tell"}
@@ -80,7 +82,8 @@ def parse_requirement(text: str) -> Requirement:
 
     It is ``METRIC <= NUMBER`` or ``METRIC >= NUMBER`` with a metric of `calibrant.metrics`, ``risk@COVERAGE``,
     ``coverage@RISK`` or one of `POLICY_METRICS`; or ``METRIC no worse``, ``METRIC no worse by NUMBER``. Shares may be
-    in percent. What every model meets, or none can, is refused: 3 and 90 where 3% and 90% are meant, and ``ece <= 1``.
+    in percent. What every model meets, or none can, is refused: 3 and 90 where 3% and 90% are meant, and ``ece <= 1``;
+    so is a limit on the better side, such as ``ece >= 3%``.
 
     Example:
         >>> parse_requirement("risk@0.8 <= 5%")
@@ -112,6 +115,11 @@ def parse_requirement(text: str) -> Requirement:
             raise ValueError(f"{short(text)} is met by every model, because {_extent(metric)}{equal}{hint}")
         if limit < low if at_most else limit > high:
             raise ValueError(f"{short(text)} is met by no model, because {_extent(metric)}")
+        better = "low" if metric in POLICY_ERRORS else "high" if metric in POLICY_METRICS else describe(metric).better
+        if better == ("high" if at_most else "low"):
+            sign, verb = (">=", "higher") if at_most else ("<=", "lower")
+            rewritten = f"{match[1]} {sign} {match[3]}{match[4]}"
+            raise ValueError(f"{short(text)}: {verb} is better for {match[1]}, so write {short(rewritten)}")
         return Requirement(text.strip(), metric, at_most, limit)
     raise ValueError(f"a requirement must be like 'ece <= 0.03', 'risk@0.8 <= 5%' or 'ece no worse', got {short(text)}")
 
@@ -131,6 +139,8 @@ def _parse_metric(name: str, text: str) -> str:
     base, setting = split_name(name)
     if base in _AT.values() and setting is not None and 0 < setting < 1:
         return name
+    if name in _AT:
+        raise ValueError(f"{short(text)}: write policy.{name} for that of a policy, or {_AT_EXAMPLES[name]}")
     names = [*MEASURED, "classwise_ece", *POLICY_METRICS, "risk@0.8", "coverage@0.05"]
     listed = ", ".join(word for word in names if "_at_" not in word)
     raise ValueError(f"{short(text)}: no metric {name[:60]!r}{did_you_mean(name, names) or f'; there are {listed}'}")

@@ -60,7 +60,7 @@ def export_command(
         str | None,
         typer.Option(
             help="The right answers for the rows of --inputs: their predictions (as for calibrant fit), decisions of "
-            "calibrant apply, or labels in .npy or .npz. A graph that contradicts them is not written."
+            "calibrant apply, or predicted labels in .npy or .npz. A graph that contradicts them is not written."
         ),
     ] = None,
     column: Column = None,

@@ -206,8 +206,7 @@ def _threshold_row(name: str, threshold: Threshold, promise: Promise) -> list[st
     samples = count(threshold.samples)
     if threshold.abstains:
         needs = [] if threshold.needed is None else [f"{count(threshold.needed)} samples"]
-        terms = promise.terms()
-        needs += [terms.goal(offer.risk) for offer in threshold.menu[:1]]
+        needs += [f"a promise of {promise.terms().show(offer.risk)}" for offer in threshold.menu[:1]]
         return [name, samples, "never answers", "", "", f"needs {' or '.join(needs)}" if needs else ""]
     risk = threshold.risk
     limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {allowed(risk.high)}"

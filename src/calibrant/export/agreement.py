@@ -20,7 +20,7 @@ from scipy.stats import binomtest, chi2_contingency, rankdata
 from calibrant._arrays import Array, class_rows
 from calibrant._numbers import count
 from calibrant._validation import Bools, Ints, listing
-from calibrant.export.label_output import read_labels
+from calibrant.export.label_output import gives_positions, read_labels
 from calibrant.export.logits_tensor import LogitsModel
 from calibrant.export.verify import CLOSE, CheckBatch
 from calibrant.metrics import Doubles
@@ -95,12 +95,14 @@ def check_model(
     """Hold a model's outputs against its own labels; raise where they contradict them, or the policy.
 
     ``settled`` is whether expected answers have shown already that the outputs are right: what differs is then told
-    alone. Without an agreement there may be a reason why there is none.
+    alone. The reason is why there is no agreement, or why it says nothing about the order of the classes.
     """
     values = np.concatenate([class_rows(batch.logits.astype(np.float64)) for batch in fresh(batches)])
     own, reason = None, ""
     if source.label is not None:
         own, reason = _hold_against_label(policy, source, batches, values, real=real, settled=settled)
+        if own is not None and gives_positions(policy, source.label, np.asarray(batches[0].own)):
+            reason = f"{source.label.name} gives positions, not names"
     mismatch = one_column_mismatch(policy, batches)
     if mismatch and not settled:
         raise ValueError(mismatch)

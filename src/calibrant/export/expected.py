@@ -166,6 +166,8 @@ class ExpectedCheck:
         if order or self.differing > MOST_DIFFERING * self.rows:
             if 2 * more > self.labels:  # else another model, of which some order happens to agree with more
                 hint = f"{order_words(self.policy, order)}, {count(more)} more would agree"
+            elif not hint and not has_confidence and expected.accept is None:
+                hint = "expected labels are those that the model predicts: the true ones differ wherever it errs"
             off = f", and probabilities differ by up to {gap}" if has_confidence else ""
             raise ValueError(
                 f"the graph contradicts {title} in {count(self.differing)} of {rows} rows, so nothing was written: "
@@ -188,7 +190,7 @@ class ExpectedCheck:
             missing.append("confidences")
         if expected.values is None and expected.accept is None:
             missing.append("decisions to answer or abstain")
-        return [f"{' and '.join(missing)}, which {expected.title} does not hold"] if missing else []
+        return [f"{' and '.join(missing)}, which are not in {expected.title}"] if missing else []
 
 
 def check_rows(expected: ExpectedRows, rows: int) -> None:

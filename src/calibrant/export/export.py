@@ -113,7 +113,7 @@ def export_onnx(
         inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
             groups). Random ones are drawn otherwise.
         expected: what is right for these inputs, row by row: `Predictions` (those that the policy was fitted on, if
-            the inputs are those samples), `Decisions` or labels; or the path of a file of one of these.
+            the inputs are those samples), `Decisions` or predicted labels; or the path of a file of one of these.
         class_names: of the model's outputs, in their order, where they are known; they must be the policy's.
         opset: of the graph, 18 if not given; an existing model keeps its own, or is raised to 13.
 
@@ -189,7 +189,7 @@ def export_onnx(
         is_named = source.names_classes or (class_names is not None and policy.class_names is not None)
         if wanted is None:
             not_checked += _missing_evidence(policy, batches, own, reason, is_named=is_named, real=inputs is not None)
-        elif reason:
+        elif reason and own is None:
             not_checked.append(reason)
     with written_aside(path) as aside:
         aside.write_bytes(graph.SerializeToString())
@@ -248,11 +248,11 @@ def _missing_evidence(
         f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
         "expected answers to the inputs (--expected)"
     ]
-    if own is None and not is_named:
+    if (own is None or reason) and not is_named:
         names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
         order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
         missing.append(order + (f" ({reason})" if reason else ""))
-    elif reason:
+    elif reason and own is None:
         missing.append(reason)
     if not real:
         missing.append("how it answers real inputs: those of the check are random")

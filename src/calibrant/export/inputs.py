@@ -13,6 +13,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_numpy
 from calibrant._files import MAGIC, read_header, read_regular, read_values
+from calibrant._validation import listing
 from calibrant.export.graph import GROUP
 from calibrant.export.logits_tensor import (
     INPUT,
@@ -24,7 +25,7 @@ from calibrant.export.logits_tensor import (
     shape_of_logits,
 )
 from calibrant.export.onnx_model import Feeds, Runner, make_runner
-from calibrant.export.verify import CheckBatch
+from calibrant.export.verify import CLOSE, CheckBatch
 from calibrant.selective import Policy
 
 SIZES = (1, 33)  # batches of random inputs
@@ -36,6 +37,11 @@ _TYPES = {
     "FLOAT": "f4", "DOUBLE": "f8", "FLOAT16": "f2", "INT64": "i8", "INT32": "i4", "INT16": "i2", "INT8": "i1",
     "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "BOOL": "?",
 }  # fmt: skip
+
+#: Operations that give other values each time.
+_RANDOM = (
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"
+)  # fmt: skip
 
 #: A model as its own framework runs it: an array in, logits out.
 Reference = Callable[[Array], Any]
@@ -71,6 +77,8 @@ def model_batches(
             source.remarks.append(f"The model takes batches of 1, but not of {SIZES[i]}.")
             continue
         check_logits(logits, policy)
+        if i < 2:
+            _check_repeatable(source, logits, run(feed)[0])
         if policy.group_names is None or group is None:
             group = _random_groups(policy, len(logits), i)
         repeats = inputs is not None and size is None and i > 0 and i == len(feeds) - 1
@@ -87,6 +95,24 @@ def model_batches(
         )
     check_values(rows, source.logits.name, policy)
     return batches
+
+
+def _check_repeatable(source: LogitsModel, logits: Array, again: Array) -> None:
+    """Raise if a model answers the same inputs differently, beyond rounding.
+
+    onnxruntime draws the same random numbers in every new session, so that comparing two sessions does not show it.
+    """
+    a, b = logits.astype(np.float64), again.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        differs = ~(gap <= CLOSE * np.abs(a[np.isfinite(a)]).max(initial=1.0))
+    if differs.any():
+        drawn = sorted({node.op_type for node in source.model.graph.node} & set(_RANDOM))
+        raise ValueError(
+            f"the model answers the same inputs differently each time, {source.logits.name} by up to {gap.max():.3g}"
+            f"{f': it draws random numbers ({listing(drawn, 3)})' if drawn else ''}; export it as it is used for "
+            "predictions, without dropout or other noise"
+        )
 
 
 def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:

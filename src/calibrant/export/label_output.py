@@ -15,6 +15,7 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._validation import Ints, listing
 from calibrant.predictions import number_of, same_class
+from calibrant.predictions.schema import codes_of
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ def listed_classes(node: NodeProto | None, graph: GraphProto) -> tuple[str, ...]
         return None
     chosen_from = next((values for values in graph.initializer if values.name == node.input[0]), None)
     return None if chosen_from is None else tuple(map(_text, numpy_helper.to_array(chosen_from).reshape(-1).tolist()))
+
+
+def gives_positions(policy: Policy, label: LabelOutput, values: Array) -> bool:
+    """Whether labels are positions among the model's own outputs, which say nothing about what each output means."""
+    numbers = None if policy.class_names is None else codes_of(policy.class_names)
+    return label.classes is None and values.dtype.kind not in "OSU" and numbers is None
 
 
 def read_labels(policy: Policy, values: Array, classes: Sequence[str] | None) -> Ints | None:

@@ -16,6 +16,7 @@ from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, differing_names
 from calibrant.export.label_output import LabelOutput, is_label, listed_classes
 from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
+from calibrant.predictions import same_class
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _choose_tensor(graph: GraphProto, inferred: GraphProto, policy: Policy, outp
             raise ValueError(f"the model has no output and no tensor {output!r}, its outputs are {described}{hint}")
     if output in zipmaps and policy.class_names is not None:
         for names in _class_names([zipmaps[output]]):
-            if names and names != policy.class_names:
+            if names and not _are_same(names, policy.class_names):
                 model_names, policy_names = differing_names(names, policy.class_names)
                 requirement = "they must be the same, in order"
                 raise ValueError(f"the model's classes are {model_names}, the policy's {policy_names}: {requirement}")
@@ -260,6 +261,11 @@ def _class_names(nodes: Any) -> list[tuple[str, ...]]:
     ]
 
 
+def _are_same(names: Sequence[str], classes: Sequence[str]) -> bool:
+    """Whether a model's classes are the policy's, in order; truth values may be 0 and 1, as exporters write them."""
+    return [same_class(name, classes) for name in names] == list(classes)
+
+
 def _check_order_of_classes(graph: GraphProto, policy: Policy) -> bool:
     """Raise if a classifier's own labels are in another order; whether the graph names its classes at all."""
     import onnx
@@ -268,9 +274,10 @@ def _check_order_of_classes(graph: GraphProto, policy: Policy) -> bool:
         return False
     texts = [tensor.string_data for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.STRING]
     orders = _class_names(graph.node) + [tuple(value.decode("utf-8", "replace") for value in text) for text in texts]
-    orders = [names for names in orders if sorted(names) == sorted(policy.class_names)]
+    meant = [tuple(same_class(name, policy.class_names) for name in names) for names in orders]
+    orders = [names for names, ours in zip(orders, meant, strict=True) if sorted(ours) == sorted(policy.class_names)]
     for names in orders:
-        if names != policy.class_names:
+        if not _are_same(names, policy.class_names):
             model_names, policy_names = differing_names(names, policy.class_names)
             raise ValueError(
                 f"the model's classes are {model_names}, the policy's {policy_names}: they must be in the same order"

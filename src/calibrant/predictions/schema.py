@@ -268,7 +268,7 @@ def find_positive(positive: str, names: Names | None, classes: int | None, prefi
         return position_of(positive, names or ("0", "1"), prefix) if positive else customary_positive(names)
     if positive:
         kinds = "confidences alone" if classes is None else f"{classes} classes"
-        raise ValueError(f"{prefix}positive is for two classes, got {positive!r} with {kinds}")
+        raise ValueError(f"{prefix}positive is for two classes, got {shorten(positive)!r} with {kinds}")
     return None
 
 

@@ -336,13 +336,12 @@ def find_remarks(store: Store) -> tuple[str, ...]:
     """What is odd about valid values, one sentence each."""
     holds, positive = store.schema.holds, store.schema.positive
     # What all values are so far; each is dropped at the first block in which it is not so.
-    odd = {"logits": {"softmax", "column", "logarithms"}, "probabilities": {"decisions"}}.get(holds, set())
+    odd = {"logits": {"softmax", "column", "logarithms"}, "probabilities": {"decisions"}}.get(holds, {"decided"})
     for block in store.blocks(store.schema.rows(BLOCK), [holds]):
         values = block[holds]
         if holds != "logits":
-            if odd and (((values > 0) & (values < 1)).any() or len(store) < LEAST_DECISIONS):
-                odd.discard("decisions")
-            if not odd:
+            if ((values > 0) & (values < 1)).any() or len(store) < LEAST_DECISIONS:
+                odd.clear()
                 break
             continue
         is_share = values.min() >= 0 and values.max() <= 1
@@ -362,5 +361,7 @@ def find_remarks(store: Store) -> tuple[str, ...]:
         "logarithms": "The logits are never above 0, so that one class is never predicted: if they are logarithms of "
         "probabilities, take exp() of them and name them probabilities or confidence.",
         "decisions": "All probabilities are 0 or 1: if they are predicted classes, there is no confidence to judge.",
+        "decided": "All confidences are 0 or 1: if they are predicted classes, or whether these are right, there is no "
+        "confidence to judge.",
     }
     return tuple(sentences[name] for name in sentences if name in odd)[:1]

@@ -240,6 +240,9 @@ def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Sche
     if array.dtype.kind == "U" and array.shape == shape:
         return class_positions(title, array, schema, location)
     array = whole_labels(title, array, location) if array.shape == shape else array
+    if array.shape == shape and array.dtype.kind == "b" and schema.num_classes == 2:
+        hint = "in a table name the classes, --class-names False,True; else use .astype(int)"
+        raise ValueError(f"{location.prefix}{title} must be whole numbers, got {array.dtype} {list(shape)} ({hint})")
     if array.shape != shape or array.dtype.kind not in "iu":
         raise _shape_error(title, "whole numbers", array, shape, location)
     classes = schema.num_classes or 0

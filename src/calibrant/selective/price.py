@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from calibrant._files import json_value
 from calibrant._numbers import allowed, count, number, percent, round_percent, span_words
+from calibrant._validation import listing
 from calibrant.metrics import Interval
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import risk_interval
@@ -228,7 +229,8 @@ def compare_with_constant(
     """
     if promise.of in ("precision", "recall"):
         texts = [_constant_class(promise, of_class, answered, class_names) for of_class in answered.classes]
-        return " ".join(filter(None, texts))
+        text = " ".join(sorted(filter(None, texts), key=lambda text: not text.startswith("Warning")))
+        return _with_idle_groups(text, answered, evidence, class_names)
     if promise.of == "cost":
         return _constant_cost(promise, answered, evidence.get("cheapest") or {}, class_names)
     target = promise.target if promise.of == "expected-risk" else promised
@@ -236,7 +238,21 @@ def compare_with_constant(
     only = evidence.get("only_answer")
     if text and isinstance(only, int):
         text += f" All of the policy's answers say {_name(only, class_names)}."
-    return text
+    return _with_idle_groups(text, answered, evidence, class_names)
+
+
+def _with_idle_groups(
+    text: str, answered: Answered, evidence: Mapping[str, Any], class_names: Sequence[str] | None
+) -> str:
+    """What a constant answer is worth, before it the groups in which it keeps the promise, unless all is warned of."""
+    idle = evidence.get("idle") or []
+    if not idle or not answered.accepted or text.startswith("Warning"):
+        return text
+    groups = [
+        f"{part['group']} ({_name(part['class'], class_names)}, wrong in {percent(part['error'])})" for part in idle
+    ]
+    warning = f"Warning: One and the same answer keeps the promise in {listing(groups, 5)}: it asks for nothing there."
+    return f"{warning} {text}".rstrip()
 
 
 def _constant_class(
@@ -292,7 +308,7 @@ def _constant_majority(
     if error == 0:
         unlearnt = "nothing was learnt about other classes, and no promise is about them"
         return f"Warning: all labels are {name}: {unlearnt}."
-    text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
+    text = f"Always answering {name} would be wrong in {percent(error)} of all {answered.unit}."
     if not answered.accepted:
         return text
     if target is not None and target >= error:

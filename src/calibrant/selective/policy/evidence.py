@@ -75,6 +75,28 @@ def describe_cheapest(counts: Ints, costs: Doubles) -> dict[str, Any]:
     return {"class": int(np.argmin(means)), "cost": float(means.min())}
 
 
+def find_idle_promises(
+    groups: npt.NDArray[np.str_], labels: Ints, risks: Mapping[int, float] | float
+) -> list[dict[str, Any]]:
+    """The groups in which one and the same answer keeps the promise: which answer, and how often it is wrong there.
+
+    ``risks`` is what is promised at most of the answers of each class, or of all answers; then the answer is a group's
+    most frequent class.
+
+    Example:
+        >>> find_idle_promises(np.array(["a", "a", "b", "b"]), np.array([1, 1, 0, 1]), 0.1)
+        [{'group': 'a', 'class': 1, 'error': 0.0}]
+    """
+    idle = []
+    for name in np.unique(groups).tolist():
+        counts = np.bincount(labels[groups == name])
+        for label in risks if isinstance(risks, Mapping) else [int(np.argmax(counts))]:
+            error = 1 - float(counts[label]) / int(counts.sum()) if label < len(counts) else 1.0
+            if error <= (risks[label] if isinstance(risks, Mapping) else risks):
+                idle.append({"group": name, "class": label, "error": error})
+    return idle
+
+
 class CalibrationCheck:
     """Confidences before and after a calibrator, added up."""
 

@@ -311,8 +311,15 @@ class _Reference(Entries):
         return self
 
 
+class _IdlePromise(Entries):
+    group: Text
+    label: ClassNumber = Field(alias="class")
+    error: Share
+
+
 class _Evidence(Entries):
     model_config = ConfigDict(extra="allow")
+    idle: list[_IdlePromise] = []
     ignore_index: Label | None = None
     fingerprint: Text | None = None
     reference: _Reference | None = None

@@ -16,7 +16,13 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
 from calibrant.selective.bounds import check_open_share
-from calibrant.selective.policy.evidence import FitNotes, describe_cheapest, describe_majority, is_poor
+from calibrant.selective.policy.evidence import (
+    FitNotes,
+    describe_cheapest,
+    describe_majority,
+    find_idle_promises,
+    is_poor,
+)
 from calibrant.selective.policy.prediction_sets import SetFit, count_sets
 from calibrant.selective.policy.rule import Rule, decision_formula
 from calibrant.selective.policy.selection import (
@@ -286,7 +292,11 @@ def _add_threshold(
     rule = _set_thresholds(rule, request, samples, plan, share)
     answers = samples.predicted[samples.score >= rule.limits_of(samples.groups, samples.predicted)]
     is_same = bool(len(answers) and (answers == answers[0]).all())
-    return replace(rule, evidence={"only_answer": int(answers[0]) if is_same else None})
+    evidence: dict[str, Any] = {"only_answer": int(answers[0]) if is_same else None}
+    promised = {label: 1 - share for label, share in request.promise.shares} or request.target.risk
+    if request.group is not None and promised is not None:
+        evidence["idle"] = find_idle_promises(samples.groups, samples.labels, promised)
+    return replace(rule, evidence=evidence)
 
 
 def _set_thresholds(
@@ -355,7 +365,8 @@ def _score_for_threshold(
                 notes.reference.add(new.score, new.confidence, new.predicted, groups[fresh], y[counted][fresh])
             if set_fit is not None:
                 set_fit.add((start + rows[chunk])[counted][fresh], new.probabilities, y[counted][fresh])
-            classes = (judged.predicted,) if rule.promise.is_plain else (judged.predicted, y[counted])
+            needs_labels = request.group is not None or not rule.promise.is_plain
+            classes = (judged.predicted, y[counted]) if needs_labels else (judged.predicted,)
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)
         start += len(batch)

@@ -52,6 +52,7 @@ PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other
 FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
 FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
 MOST_GROUPS = 1000
+_RECALL_HINT = "a promise of recall gives that answer even where another class is likelier"
 
 SHARE = 0.2  # of the samples, for the choice, where that is enough of them
 PLAN_SHARE = 0.1  # where there is nothing to choose, and they only plan the tests
@@ -263,6 +264,9 @@ def _abstain_everywhere(
     if others and search_all is None:
         reasons = [part.reason.removeprefix(ABSTAINS) for part in parts.values()]
         reason = ABSTAINS + " ".join(f"{text[0].upper()}{text[1:]}" for text in reasons)
+    elif others and not any(part.samples for part in parts.values()):
+        goal = f"{terms.goal(first.target_risk or 0.0)} cannot be shown"
+        reason = f"{ABSTAINS}{goal}: none of {listing(list(parts), 5)} is ever predicted; {_RECALL_HINT}."
     elif others:
         nearest = min(needs, key=lambda name: needs[name], default="")
         remedy = f"about {needs[nearest]:,} or more samples would do for {nearest}" if needs else terms.too_close
@@ -318,8 +322,7 @@ class _Part:
         if not self.samples:
             nothing = abstaining_threshold("best", self.risk, 1 - level)
             reason = f"{ABSTAINS}there are no {self.terms.samples} to show {self.terms.goal(self.risk)} on"
-            hint = "a promise of recall gives that answer even where another class is likelier"
-            return replace(nothing, reason=f"{reason}; {hint}.")
+            return replace(nothing, reason=f"{reason}; {_RECALL_HINT}.")
         return self.search(FixedSequence(ranks=np.empty(0, np.int64)))(level)
 
 
