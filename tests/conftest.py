@@ -28,6 +28,20 @@ def pytest_xdist_make_scheduler(config, log):
     return SharedFixtureScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, standard output, standard error."""
+    from calibrant.cli import main
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
     """The folder of a run on digits that nothing interrupted; tests read it only."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,11 +81,6 @@ def test_own_loop_keeps_the_memory_of_crl() -> None:
 CPU = {"accelerator": "cpu"}
 
 
-def logits_by_lightning(loss: Any, **options: Any) -> np.ndarray[Any, Any]:
-    predictions = example("lightning_module").train(loss, epochs=2, **CPU, **options).load()
-    return predictions.logits
-
-
 @QUIET
 def test_lightning_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     audits = example("lightning_module").main(epochs=20, **CPU)
@@ -110,18 +103,6 @@ def test_lightning_logs_both_terms_and_the_metrics_of_the_whole_set() -> None:
     assert recorder.logged["train/regulariser"] > 0
     expected = nn.functional.cross_entropy(torch.tensor(predictions.logits), torch.tensor(predictions.labels))
     assert recorder.logged["val/nll"] == pytest.approx(float(expected), abs=1e-4)
-
-
-@QUIET
-def test_lightning_trains_as_with_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same seed with torch's own loss ends with the same logits."""
-    ours = logits_by_lightning(get("ce"))
-
-    def plain(self: Any, batch: Any, _: int) -> torch.Tensor:
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-
-    monkeypatch.setattr(example("lightning_module").Classifier, "training_step", plain)
-    np.testing.assert_allclose(ours, logits_by_lightning(get("ce")), atol=1e-4)
 
 
 # ---------------------------------------------------------------------- Hugging Face
@@ -149,15 +130,6 @@ def test_accumulated_steps_give_the_gradient_of_the_whole_batch() -> None:
     )
     np.testing.assert_allclose(halves, whole, atol=1e-5)
     assert np.abs(logits_after(get("mbls", margin=0.5, reduction="sum"), learning_rate=0.0) - whole).max() > 1e-4
-
-
-@QUIET
-def test_trainer_trains_as_with_the_model_s_own_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = logits_after(get("ce", reduction="sum"))
-    module = example("hf_trainer")
-    trainer = module.Trainer
-    monkeypatch.setattr(module, "Trainer", lambda **given: trainer(**(given | {"compute_loss_func": None})))
-    np.testing.assert_allclose(ours, logits_after(get("ce", reduction="sum")), atol=1e-5)
 
 
 def test_labels_that_do_not_count_are_left_out_of_the_mean() -> None:
@@ -272,28 +244,6 @@ def test_timm_script_trains_with_the_loss(
     expected = get("mbls", margin=0.5)(result["output"], result["labels"])
     torch.testing.assert_close(result["loss"], expected)
     assert not torch.allclose(expected, nn.functional.cross_entropy(result["output"], result["labels"]))
-
-
-def test_timm_s_own_script(tmp_path: Path) -> None:
-    """Where timm's repository is at hand: CALIBRANT_TIMM_SCRIPT names its train.py."""
-    script = os.environ.get("CALIBRANT_TIMM_SCRIPT")
-    if not script:
-        pytest.skip("CALIBRANT_TIMM_SCRIPT does not name timm's train.py")
-    from PIL import Image
-
-    for split in ("train", "validation"):
-        for label in ("a", "b"):
-            folder = tmp_path / split / label
-            folder.mkdir(parents=True)
-            for i in range(4):
-                Image.new("RGB", (32, 32), (i * 60, 0, 0)).save(folder / f"{i}.png")
-    flags = {"--data-dir": tmp_path, "--model": "resnet10t", "--num-classes": 2, "--smoothing": 0.1, "--epochs": 1}
-    flags |= {"-b": 4, "-j": 0, "--device": "cpu", "--img-size": 32}
-    command = [sys.executable, ROOT / "examples/timm_script.py", "acls:margin=1", script, "--no-prefetcher"]
-    command += [part for flag in flags.items() for part in flag]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "training with ACLS(margin=1.0)" in done.stderr
 
 
 # ---------------------------------------------------------------------- ten seeds

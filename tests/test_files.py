@@ -42,13 +42,13 @@ def names(folder):
 
 
 def test_a_file_is_replaced_whole_with_the_usual_permissions(tmp_path):
-    path = tmp_path / "new" / "x.json"
+    path = tmp_path / "new" / ("n" * 250 + ".json")  # a name of any length
     write_json(path, {"a": 1})
     before = path.stat().st_ino
     write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
     assert path.stat().st_ino != before
-    assert names(path.parent) == ["x.json"]
+    assert names(path.parent) == [path.name]
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
@@ -72,12 +72,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_new_folder(tmp_path, erro
     assert names(tmp_path) == ["x.json"]
     if isinstance(error, OSError):
         assert raised.value.filename == str(tmp_path / "a" / "b" / "x.json")
-
-
-def test_names_of_any_length_can_be_written(tmp_path):
-    path = tmp_path / ("n" * 250 + ".json")
-    write_json(path, 1)
-    assert names(tmp_path) == [path.name]
 
 
 def test_files_and_folders_are_synced_before_and_after_the_rename(tmp_path, monkeypatch):
@@ -188,30 +182,28 @@ def test_only_regular_files_are_read_and_no_more_than_allowed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "told"),
     [
-        ("[" * 100_000, facts("64")),
-        ('{"a":' * 100_000, facts("64")),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), facts("64")),
-        ('{"a": 1, "b": 2, "a": 3}', facts("'a'")),
-        ('{"x": NaN}', facts("NaN", "JSON")),
-        ("-Infinity", facts("JSON")),
-        ("1e999", facts("1e999")),
-        ("9" * 100_000, facts("digits")),
-        ('{"a": 1,}', facts("line 1")),
-        (b"\xff\xfe{}", facts("UTF-8")),
-        ("", facts("line 1")),
+        ("[" * 100_000, "64"),
+        ('{"a":' * 100_000, "64"),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "64"),
+        ('{"a": 1, "b": 2, "a": 3}', "'a'"),
+        ('{"x": NaN}', "NaN JSON"),
+        ("-Infinity", "JSON"),
+        ("1e999", "1e999"),
+        ("9" * 100_000, "digits"),
+        ('{"a": 1,}', "line 1"),
+        (b"\xff\xfe{}", "UTF-8"),
+        ("", "line 1"),
     ],
 )
-def test_json_that_is_refused(text, reason, tmp_path):
-    with pytest.raises(ValueError, match=reason) as raised:
+def test_json_that_is_refused(text, told, tmp_path):
+    with pytest.raises(ValueError, match=facts("policy", *told.split())):
         parse_json(text, "a policy")
-    assert "policy" in str(raised.value)
     path = tmp_path / "x.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=reason) as raised:
+    with pytest.raises(ValueError, match=facts(str(path), *told.split())):
         read_json(path, 1 << 20, "a policy")
-    assert str(raised.value).startswith(str(path))
 
 
 def test_json_with_many_names_takes_linear_time():
@@ -336,12 +328,8 @@ def test_types_that_are_never_made(descr):
     with pytest.raises(ValueError, match=facts(descr.strip("'")[:20])) as error:
         read_values(io.BytesIO(bytes(100)), header)
     assert len(str(error.value)) < 200
-
-
-def test_a_type_that_numpy_has_not():
-    header = read_header(io.BytesIO(with_header(header_of("'<f5'"))))
     with pytest.raises(ValueError, match=facts("NumPy", "<f5")):
-        _ = header.dtype
+        _ = read_header(io.BytesIO(with_header(header_of("'<f5'")))).dtype
 
 
 def test_a_shape_that_is_there_twice_is_read_as_it_was_checked():

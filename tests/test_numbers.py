@@ -41,6 +41,8 @@ def test_other_texts_by_hand() -> None:
     assert [significant(v) for v in (0.125, 0.0996, 1234.5, 0.0)] == ["0.13", "0.1", "1.2e+03", "0"]
     assert [p_words(p) for p in (0.05, 0.00009, 1.0)] == ["p = 0.0500", "p < 0.0001", "p = 1.0000"]
     assert span_words(0.0005, 0.02, "share", 0.00125) == "0.05% to 2.00%"
+    assert span(0.00012, 0.3, "share", 0.125) == "[0.01%, 30.00%]"
+    assert span(None, None, "share", 0.5) == ""
     assert difference(0.0, "number") == "0.0000"
     assert [_numbers.allowed(v) for v in (0.05, 0.125, 0.0001, 1 / 3)] == ["5%", "12.5%", "0.01%", "33.33%"]
     assert [_numbers.number(value) for value in (1e30, -math.inf)] == ["1.0e30", "-inf"]
@@ -109,8 +111,3 @@ def test_the_script_of_the_pages_rounds_alike() -> None:
     assert made[0] == [text.percent(share) for share in shares]
     assert made[1] == [text.threshold(value) for value in values]
     assert made[2] == [text.span(share / 2, share, "share", share) for share in shares]
-
-
-def test_an_interval_has_the_decimals_of_its_value() -> None:
-    assert span(0.00012, 0.3, "share", 0.125) == "[0.01%, 30.00%]"
-    assert span(None, None, "share", 0.5) == ""

@@ -2,13 +2,12 @@
 
 import html
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from calibrant import Policy, Predictions, audit, check
+from calibrant import Predictions, audit, check
 from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 
@@ -30,20 +29,6 @@ def test_segmentation_pools_pixels_and_ignores_void():
     iou = np.diag(table) / (table.sum(0) + table.sum(1) - np.diag(table))
     assert found.metrics["mean_iou"] == pytest.approx(iou.mean())
     assert found.metrics["accuracy"] == pytest.approx(np.diag(table).sum() / table.sum())
-
-
-def test_a_file_in_pieces_gives_what_the_whole_gives(tmp_path):
-    z, y = drawn(3000, 4, 2.0, 12)
-    site = np.array(["x", "y"])[np.arange(3000) % 2]
-    whole = Predictions.from_logits(z, y, groups={"site": site})
-    for i in range(3):
-        whole.samples(slice(1000 * i, 1000 * (i + 1))).save(tmp_path / f"part-{i}.parquet")
-    first = audit(whole, replicates=50)
-    again = audit(Predictions.open(tmp_path), replicates=50)
-    assert again.metrics == pytest.approx(first.metrics)
-    for row, other in zip(again.models[0]["groups"][0]["rows"], first.models[0]["groups"][0]["rows"], strict=True):
-        assert row == pytest.approx(other, abs=1e-9)
-    assert [e["id"] for e in again.models[0]["errors"]] == [e["id"] for e in first.models[0]["errors"]]
 
 
 def test_models_are_compared_on_the_same_samples_only():
@@ -84,15 +69,6 @@ def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
     assert {"b", "Held-out predictions"} <= {text.partition(":")[0] for text in both}
     with pytest.raises(ValueError, match="'last'"):
         audit(twice, repeats="last")
-
-
-def test_the_next_lines_run_where_ids_repeat():
-    z, y = drawn(900, 4, 1.0, 5)
-    predictions = Predictions.from_logits(np.r_[z, z[:50]], np.r_[y, y[:50]], ids=np.r_[:900, :50])
-    for options in ({}, {"repeats": "first"}):
-        scope = {"predictions": predictions, "Policy": Policy, "audit": partial(audit, replicates=20)}
-        exec(audit(predictions, replicates=20, **options).document["next"]["command"], scope)
-        assert scope["policy"].evidence["samples"] == 450
 
 
 def test_values_of_another_meaning_are_said_first():

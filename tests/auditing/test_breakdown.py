@@ -27,6 +27,7 @@ def test_a_bad_group_and_a_bad_class_are_named():
     assert "2" in flagged
 
 
+@pytest.mark.slow
 def test_nothing_is_flagged_without_cause():
     """20 groups and 5 classes of a calibrated model, ten times: Holm's procedure flags one of all 5% of the time."""
     flagged = 0
@@ -77,14 +78,6 @@ def test_an_audit_shows_confidence_by_object_size(predictions, tmp_path):
     result.to_html(tmp_path / "audit.html")
     page = (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "Objectness deviation" in page
-
-
-def test_without_the_column_nothing_is_said_of_it(predictions, tmp_path):
-    plain = audit(Predictions.from_logits(predictions.logits, predictions.labels), replicates=50)
-    assert plain.document["models"][0]["objects"] is None
-    assert "objectness_deviation" not in plain.metrics
-    plain.to_html(tmp_path / "audit.html")
-    assert "object size" not in (tmp_path / "audit.html").read_text(encoding="utf-8").lower()
 
 
 def test_parts_add_up_and_the_largest_object_is_in_the_last_bin():

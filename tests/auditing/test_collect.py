@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from calibrant import Predictions, audit
+from calibrant import Predictions
 from calibrant.auditing.audit import explain_mismatch
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, merge
@@ -28,11 +28,6 @@ def softmax(z):
 def reason(first, second):
     """Why two sets of predictions are not compared; None if they are."""
     return explain_mismatch(collect(first), collect(second))
-
-
-def opened(predictions, path):
-    predictions.save(path)
-    return Predictions.open(path)
 
 
 FORMS = {
@@ -59,24 +54,6 @@ def test_labels_must_be_the_same(first, second):
         fits = False  # by their numbers these labels differ, and nothing says how they are meant
     assert (reason(FORMS[first](Y), FORMS[second](Y)) is None) == fits
     assert reason(FORMS[first](Y), FORMS[second](OTHER)) is not None
-
-
-def test_the_audit_says_why_it_does_not_compare():
-    document = audit({"a": FORMS["logits"](Y), "b": FORMS["logits"](OTHER)}, replicates=20).document
-    assert document["comparisons"] == []
-    assert any("labels" in note for note in document["models"][1]["notes"])
-    assert (
-        len(audit({"a": FORMS["with names"](Y), "b": FORMS["other order"](Y)}, replicates=20).document["comparisons"])
-        == 1
-    )
-
-
-@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
-@pytest.mark.parametrize("form", ["logits", "with ids", "with names"])
-def test_labels_of_files_must_be_the_same(tmp_path, form, suffix):
-    first = opened(FORMS[form](Y), tmp_path / f"a{suffix}")
-    assert reason(first, opened(FORMS[form](Y), tmp_path / f"b{suffix}")) is None
-    assert "labels" in reason(first, opened(FORMS[form](OTHER), tmp_path / f"c{suffix}"))
 
 
 def test_the_same_numbers_of_other_classes_are_other_labels():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.cli import main
 
 NAMES = ["cat", "dog", "owl"]
 
@@ -35,19 +34,6 @@ def number():
 
 value = 3
 """
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
 
 
 @pytest.fixture

@@ -1,65 +1,32 @@
-"""Tests of audit."""
+"""``calibrant audit``: the page beside what is printed."""
 
-import json
-
-import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.cli import main
 from tests.helpers.audits import drawn
 
 
-def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_report_is_written_where_it_is_asked_for(here, run):
     z, y = drawn(800, 3, 2.5, 15)
-    Predictions.from_logits(z, y, class_names=["cat", "dog", "<b>fox"]).save("test.npz")
+    Predictions.from_logits(z, y).save("test.npz")
     Predictions.from_logits(z / 2.5, y).save("fixed.npz")
     Predictions.from_logits(*drawn(500, 3, 2.5, 18)).save("val.npz")
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", "test.npz", "fixed.npz", "--val", "val.npz", "--replicates", "50", "-o", "out/r.html"])
-    assert stop.value.code == 0
-    out = capsys.readouterr()
-    assert "Overconfident" in out.out
-    assert "out/r.html" in out.err
-    page = (tmp_path / "out" / "r.html").read_text()
-    assert "&lt;b&gt;fox" in page
-    assert "<b>fox" not in page
-    assert "calibrant audit test.npz fixed.npz --val val.npz --replicates 50 -o out/r.html" in page
-    with pytest.raises(SystemExit):
-        main(["audit", "test.npz", "--json", "--replicates", "50", "-o", "none"])
-    document = json.loads(capsys.readouterr().out)
-    assert document["models"][0]["samples"] == 800
-    assert not (tmp_path / "report.html").exists()
+    words = "audit test.npz fixed.npz --val val.npz --replicates 50 -o out/r.html"
+    code, out, err = run(*words.split())
+    assert (code, "Overconfident" in out, "out/r.html" in err) == (0, True, True)
+    assert f"calibrant {words}" in (here / "out" / "r.html").read_text()
+    assert not (here / "report.html").exists()
 
 
-def test_a_newcomers_csv(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    z, y = drawn(300, 3, 2.0, 16)
-    p = np.exp(z - z.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    names = ["cat", "dog", "fox"]
-    rows = [
-        f"{names[k]},{a:.6f},{b:.6f},{c:.6f},{'north' if a > b else 'south'}" for k, (a, b, c) in zip(y, p, strict=True)
-    ]
-    (tmp_path / "mine.csv").write_text("truth,cat,dog,fox,site\n" + "\n".join(rows) + "\n")
-    columns = ["--column", "labels=truth", "--column", "probabilities=cat,dog,fox"]
-    with pytest.raises(SystemExit) as stop:
-        main(["audit", "mine.csv", *columns, "--group", "site", "--replicates", "50"])
-    assert stop.value.code == 0, capsys.readouterr().err
-    printed = capsys.readouterr()
-    assert "300" in printed.out
-    assert "report.html" in printed.err
-    assert "north" in (tmp_path / "report.html").read_text()
-
-
-def test_a_report_that_is_replaced_unasked_is_said(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_report_that_is_replaced_unasked_is_said(here, run):
     for name in ("a", "b"):
         Predictions.from_logits(*drawn(120, 3, 2.0, 1)).save(f"{name}.npz")
-    remarks = []
-    for words in (["a.npz"], ["b.npz"], ["b.npz", "-o", "report.html"]):
-        with pytest.raises(SystemExit):
-            main(["audit", *words, "--replicates", "20"])
-        remarks.append(capsys.readouterr().err)
-    assert ["earlier" in remark for remark in remarks] == [False, True, False]
+    calls = (["a.npz"], ["b.npz"], ["b.npz", "-o", "report.html"])
+    remarks = [run("audit", *words, "--replicates", "20")[2] for words in calls]
+    assert ["-o" in remark for remark in remarks] == [False, True, False]

@@ -30,25 +30,12 @@ def test_the_commands_of_the_page(files, run):
     assert [command[0] for command in commands] == ["audit", "fit", "apply", "audit"]
     outputs = [run(*command) for command in commands]
     assert [code for code, _, _ in outputs] == [0] * 4, outputs
-    assert "P(yes), the positive class" in outputs[0][1]
-    assert "Always answering no would be wrong in" in outputs[1][1]
+    assert "P(yes)" in outputs[0][1]
     policy = json.loads(Path("policy.json").read_text())
     assert (policy["class_names"], policy["positive"]) == (["no", "yes"], 1)
     rows = list(csv.DictReader(Path("decisions.csv").read_text().splitlines()))
     assert [row["class_name"] for row in rows][::2] == ["yes", "no"]
     assert [row["accept"] for row in rows] == ["true", "false", "true"]
-
-
-def test_what_is_missing_is_said_in_one_sentence(files, refuse):
-    assert "probably --column probabilities=score" in refuse("audit", "test.csv")
-    sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
-    assert "the classes are no, yes; add --positive no or --positive yes" in sentence
-
-
-def test_a_promise_that_is_no_better_than_the_majority_is_warned_of(files, run):
-    code, out, _ = run("fit", "val.csv", "--column", "probabilities=score", "--positive", "yes", "--target-risk", "0.3")
-    assert code == 0
-    assert " no " in out
 
 
 def test_the_way_from_scikit_learn_to_onnx(tmp_path, monkeypatch, run, capsys):

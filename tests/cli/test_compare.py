@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from calibrant.cli import main
 from calibrant.experiments import Results
 from tests.helpers.processes import Command
 
@@ -29,39 +28,34 @@ def written(tmp_path):
     return tmp_path / "digits.toml"
 
 
-def test_tuned_tables_and_a_page(written, tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--tune", "ece", "--tune", "accuracy",
-              "-o", str(tmp_path / "out"), "--expected"])  # fmt: skip
-    assert stop.value.code == 0
+def test_tuned_tables_and_a_page(written, tmp_path, run):
     folder = tmp_path / "out"
+    words = ["compare", written, "--losses", "ce,ls", "--seeds", "2", "--tune", "ece", "--tune", "accuracy"]
+    words = [*map(str, words), "-o", str(folder), "--expected"]
+    assert run(*words)[0] == 0
     for name in ("methods", "repairs", "ranks", "expected"):
         for suffix in ("md", "tex", "csv", "html"):
             assert (folder / "tables" / f"{name}.{suffix}").stat().st_size > 50
     page = (folder / "index.html").read_text()
     assert "Digits" in page
-    words = ["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--tune", "ece", "--tune", "accuracy"]
-    command = shlex.join(["calibrant", *words, "-o", str(folder), "--expected"])
-    assert html.escape(command) in page
+    assert html.escape(shlex.join(["calibrant", *words])) in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     results = Results.load(folder)
     assert results.where(stage="search").column("set") == ["val", "test"]
     assert json.loads((folder / "study.json").read_text())["tune"] == ["ece", "accuracy"]
 
 
-def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, capsys):
+def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, run):
     """The exit code tells that something is missing, and a row does."""
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", str(written), "--losses", f"{BROKEN},ls", "--seeds", "2", "-o",
-              str(tmp_path / "out"), "--reference", BROKEN])  # fmt: skip
-    assert stop.value.code == 1
-    assert "--retry-failed" in capsys.readouterr().err
+    words = ("compare", written, "--losses", f"{BROKEN},ls", "--seeds", "2", "-o", tmp_path / "out")
+    code, _, err = run(*words, "--reference", BROKEN)
+    assert (code, "--retry-failed" in err) == (1, True)
     assert (tmp_path / "out" / "index.html").exists()
     assert f"CE{BROKEN[2:]}".replace("_", "\\_") in (tmp_path / "out" / "tables" / "methods.md").read_text()
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):
+def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path, run):
     """Killed as soon as one of its runs has a checkpoint; run again, it has the same numbers."""
     words = ["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--set", "training.epochs=6",
              "--set", "training.checkpoint_seconds=1e-6", "-q", "-o"]  # fmt: skip
@@ -73,19 +67,15 @@ def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):
     assert command.communicate().returncode == -signal.SIGKILL
     assert len(list(tmp_path.glob("cut/runs/*/result.json"))) < 4
     for name in ("cut", "whole"):
-        with pytest.raises(SystemExit) as stop:
-            main([*words, str(tmp_path / name)])
-        assert stop.value.code == 0
+        assert run(*words, tmp_path / name)[0] == 0
     cut, whole = (Results.load(tmp_path / name) for name in ("cut", "whole"))
     assert len(whole.column("run")) == 4
     assert cut == whole
 
 
-def test_one_reading_of_logit_normalisation(written, tmp_path, capsys):
+def test_one_reading_of_logit_normalisation(written, tmp_path, run):
     words = ["compare", str(written), "--losses", "ce", "--seeds", "1", "-o", str(tmp_path / "out"), "-q"]
     for option, sign in (("--no-centre", -1), ("--centre", 1)):
-        with pytest.raises(SystemExit) as stop:
-            main([*words, option])
-        assert stop.value.code == 0
+        assert run(*words, option)[0] == 0
         rows = Results.load(tmp_path / "out").where(stage="final", set="test", posthoc="logit-norm")
         assert all(row.parameter * sign > 0 or row.parameter != row.parameter for row in rows)

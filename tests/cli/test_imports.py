@@ -1,15 +1,15 @@
 """What each command imports, and that the measuring half runs where PyTorch is not installed."""
 
 import json
+import shutil
 import subprocess
 import sys
 
-import numpy as np
-import onnx
 import pytest
 
 from calibrant import Predictions
 from calibrant.cli import COMMANDS
+from tests.golden.inputs import FOLDER
 
 HEAVY = ["torch", "torchvision", "torchmetrics", "transformers", "scipy.signal", "matplotlib", "sklearn", "ray",
          "onnxruntime", "pandas"]  # fmt: skip
@@ -44,28 +44,11 @@ def imported(*arguments, folder, absent=()):
     return set(json.loads(line.removeprefix("modules "))) & set(HEAVY)
 
 
-def _write_network(path):
-    """A linear classifier from 4 numbers to 3 classes, by hand."""
-    weight = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32), "weight")
-    sides = [
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", size])
-        for name, size in (("input", 4), ("logits", 3))
-    ]
-    node = onnx.helper.make_node("MatMul", ["input", "weight"], ["logits"])
-    graph = onnx.helper.make_graph([node], "linear", sides[:1], sides[1:], [weight])
-    opsets = [onnx.helper.make_opsetid("", 18)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("files")
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 1200)
-    logits = rng.normal(size=(1200, 3)) + 3 * np.eye(3)[labels]
-    Predictions.from_logits(logits, labels).save(path / "val.npz")
-    Predictions.from_logits(logits[::2] + 0.1, labels[::2]).save(path / "test.csv")
-    _write_network(path / "model.onnx")
+    shutil.copytree(FOLDER, path, dirs_exist_ok=True)
+    Predictions.open(path / "test.npz").save(path / "test.csv")
     imported("fit", "val.npz", "--target-risk", "0.1", "-o", "policy.json", folder=path)
     return path
 

@@ -1,5 +1,6 @@
 """Where results go: to files of this machine, checked before the work, and nothing else is written or replaced."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrant import Policy, Predictions, audit
+from calibrant import Monitor, Policy, Predictions, audit
+from calibrant._files import check_output
+from tests.helpers.errors import facts
 
 COMMANDS = {
     "audit": (["audit", "plain.npz", "--replicates", "20", "-o"], ".html"),
@@ -84,11 +87,13 @@ def killed(write, moment, monkeypatch):
 
 
 @pytest.mark.parametrize("moment", ["half", "renaming"])
-@pytest.mark.parametrize("result", ["policy.json", "report.html", "audit.json"])
+@pytest.mark.parametrize("result", ["policy.json", "report.html", "audit.json", "watch.json"])
 def test_a_kill_while_writing_leaves_the_old_file(here, monkeypatch, result, moment):
-    found = audit(Predictions.open("plain.npz"), replicates=20) if result != "policy.json" else None
+    policy, predictions = Policy.load("plain.json"), Predictions.open("plain.npz")
+    found = audit(predictions, replicates=20) if result in ("report.html", "audit.json") else None
     writers = {
-        "policy.json": Policy.load("plain.json").save,
+        "policy.json": policy.save,
+        "watch.json": Monitor(policy).update(predictions).save,
         "report.html": found and found.to_html,
         "audit.json": found and found.to_json,
     }
@@ -101,3 +106,49 @@ def test_a_kill_while_writing_leaves_the_old_file(here, monkeypatch, result, mom
     assert path.stat().st_size > 1000
     # What the killed one had begun is gone as well.
     assert sorted(entry.name for entry in here.iterdir() if entry.name.startswith(".")) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "apply plain.json plain.npz -o plain.npz",
+        "apply plain.json shards -o shards/1.parquet",
+        "apply plain.json *.npz -o link.npz",
+        "fit plain.npz --costs costs.json -o costs.json",
+        "check plain.npz --require ece<=1% --policy plain.json --junit plain.json",
+        "check plain.npz --require ece<=1% --baseline plain.npz --junit plain.npz",
+        "export --policy plain.json --onnx model.onnx -o model.onnx",
+        "export --policy plain.json --onnx model.onnx --inputs plain.npz --expected link.npz.onnx -o link.npz.onnx",
+    ],
+)
+def test_an_input_is_never_overwritten(here, refuse, words):
+    (here / "shards").mkdir()
+    Predictions.open("plain.npz").save("shards/1.parquet")
+    for name in ("link.npz", "link.npz.onnx"):
+        os.link("plain.npz", name)
+    (here / "costs.json").write_text("[[0, 1, 1], [1, 0, 1], [1, 1, 0]]")
+    (here / "model.onnx").write_bytes(b"x")
+    refuse(*words.split())
+
+
+@pytest.mark.parametrize(
+    ("output", "read", "is_input"),
+    [
+        ("x_probabilities.npy", ["x_logits.npy"], True),  # its labels are those of x_logits.npy
+        ("y_probabilities.npy", ["x_logits.npy"], False),
+        ("run/checkpoints/last.safetensors", ["link"], True),
+        ("run/checkpoints/0.png", ["link"], True),
+        ("run/checkpoints/new.npz", ["run"], False),
+        ("report.html", ["", None, "s3://bucket/x.parquet"], False),
+        ("1.parquet", ["*.parquet"], True),
+    ],
+)
+def test_what_is_an_input(tmp_path, output, read, is_input):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    for name in ("x_logits.npy", "x_labels.npy", "run/checkpoints/last.safetensors", "run/checkpoints/0.png",
+                 "report.html", "1.parquet"):  # fmt: skip
+        (tmp_path / name).write_bytes(b"x")
+    inputs = [f"{tmp_path}/{name}" if name is not None and "://" not in name else name for name in read]
+    with pytest.raises(ValueError, match=facts(output.rpartition("/")[2])) if is_input else contextlib.nullcontext():
+        check_output(tmp_path / output, inputs=inputs)

@@ -1,74 +1,38 @@
-import csv
 import json
+import re
 
 import pytest
 
-from calibrant.cli import main
-from tests.experiments.papers.test_data_sets import write_idx
-from tests.helpers.paper_runs import fake_run, planned
+from tests.experiments.papers.test_registry import write_idx
+from tests.helpers.errors import facts
 from tests.helpers.scene_runs import train_scenes
 
-SIZES = {"train": 528_000, "test": 50_000}
+
+def listed(run, *words):
+    code, out, _ = run("paper", "list", "--json", *words)
+    assert code == 0
+    return {row["name"]: row for row in json.loads(out)}
 
 
-def run(*words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code
-
-
-def test_the_list_has_every_item(capsys):
-    assert run("paper", "list", "--json") == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["lr.fig2"]["here"] == "ready"
-    assert rows["lr.fig2"]["data"] == "none"
+def test_an_item_is_listed_made_and_then_listed_as_made(tmp_path, run):
+    rows = listed(run)
+    assert (rows["lr.fig2"]["here"], rows["lr.fig2"]["data"]) == ("ready", "none")
     assert rows["acls.table3"]["data"].startswith("cifar-10")
-
-
-def test_an_item_is_made_and_then_listed_as_made(tmp_path, capsys):
-    assert run("paper", "lr.fig2", "-o", tmp_path) == 0
+    assert run("paper", "lr.fig2", "-o", tmp_path)[0] == 0
     assert (tmp_path / "lr.fig2" / "index.html").exists()
-    capsys.readouterr()
-    assert run("paper", "list", "--json", "-o", tmp_path) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["lr.fig2"]["here"] == "made"
+    assert listed(run, "-o", tmp_path)["lr.fig2"]["here"] == "made"
 
 
-def test_the_list_fits_a_hundred_columns(capsys):
-    assert run("paper", "list") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_list_fits_a_hundred_columns(run):
+    lines = run("paper", "list")[1].splitlines()
     assert max(map(len, lines)) <= 100
-    assert sum(line.startswith("name ") for line in lines) == 1  # in one table
     assert any(line.startswith("als.fig3 ") and "imagenet" in line for line in lines)
 
 
-def test_a_table_of_finished_runs_has_their_numbers(tmp_path, capsys):
-    runs = {
-        label: fake_run(
-            tmp_path / method, planned("als_imagenet", method), 1000, SIZES, sets=["context"], accuracy=share
-        )
-        for label, method, share in (("Hard", "hard", 0.7), ("A. L.S.", "als, beta=1", 0.4))
-    }
-    assert run("paper", "als.table1", "--runs", *runs.values(), "-o", tmp_path / "out", "--json") == 0
-    files = json.loads(capsys.readouterr().out)["files"]
-    (table,) = [file for file in files if file.endswith("table1.csv")]
-    with open(table, encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    accuracy = next(k for k, head in enumerate(rows[0]) if head.startswith("Accuracy"))
-    for name, folder in runs.items():
-        row = next(row for row in rows if row[0].startswith(name) and row[accuracy])
-        context = json.loads((folder / "result.json").read_text())["sets"]["context"]
-        assert float(row[accuracy]) == pytest.approx(context["accuracy"], abs=1e-4)
-
-
 @pytest.mark.parametrize("name", ["als.table1", "als.fig7", "acls.table3", "sc.fig1", "lr.table1"])
-def test_runs_on_drawn_scenes_are_refused_for_the_papers_data(name, scenes, tmp_path, capsys):
-    assert run("paper", name, "--runs", scenes, "-o", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert str(scenes) in said
-    assert "small_cnn" in said
-    assert not (tmp_path / "out").exists()
+def test_runs_on_drawn_scenes_are_refused_for_the_papers_data(name, scenes, tmp_path, monkeypatch, refuse):
+    monkeypatch.chdir(tmp_path)
+    assert re.search(facts(str(scenes), "small_cnn"), refuse("paper", name, "--runs", scenes, "-o", "out"))
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +40,10 @@ def scenes(tmp_path_factory):
     return train_scenes(tmp_path_factory.mktemp("runs") / "ce")
 
 
-def test_data_are_checked_before_anything_is_trained(tmp_path, capsys, monkeypatch):
+def test_data_are_checked_before_anything_is_trained(tmp_path, refuse, monkeypatch):
     monkeypatch.setattr("calibrant.experiments.engines.train", pytest.fail)
+    monkeypatch.chdir(tmp_path)
     write_idx(tmp_path / "MNIST" / "raw", "mnist")
-    assert run("paper", "lr.table1", "--data", tmp_path, "-o", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert "60,000" in said  # of MNIST, and there are 12
-    assert " 12 " in said
-    assert run("paper", "lr.table1", "--data", f"mnist={tmp_path}", "-o", tmp_path / "out") == 2
-    assert not (tmp_path / "out").exists()
+    for data in (tmp_path, f"mnist={tmp_path}"):
+        text = refuse("paper", "lr.table1", "--data", data, "-o", "out")
+        assert re.search(facts("60,000", " 12 "), text), "of MNIST, and what there is"

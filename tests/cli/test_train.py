@@ -1,18 +1,18 @@
 """The commands train and predict, and the way from a run to an exported policy."""
 
+import json
 import os
 import signal
+import tomllib
 
 import numpy as np
 import pytest
-import torch
 
 from calibrant import Predictions
-from calibrant.cli import main
 from calibrant.data import read
+from calibrant.recipes import FOLDER
 from calibrant.training import checkpoints, load, train
-from calibrant.training.run_folder import RunFolder
-from tests.helpers.digit_runs import RECIPE, assert_same
+from tests.helpers.digit_runs import RECIPE, one_thread
 from tests.helpers.errors import facts
 
 
@@ -34,34 +34,15 @@ def test_tensorboard_says_what_to_install(recipe, tmp_path):
         assert any((tmp_path / "run" / "tensorboard").iterdir())
 
 
-def run(*words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code
-
-
-def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert (
-        run("train", recipe, "-o", folder, "--loss", "ls", "--set", "loss.alpha=0.1", "--set", "training.epochs=1") == 0
-    )
-    assert "accuracy" in capsys.readouterr().out
-    assert RunFolder(folder).recipe().loss.parameters == {"alpha": 0.1}
-    assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
-    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
-    assert run("train", recipe, "-o", folder) == 2
-    assert "--resume" in capsys.readouterr().err
-
-
-def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
+def test_from_training_to_an_exported_policy(undisturbed, recipe, tmp_path, run):
     """train, audit, fit, export: the graph takes pixels from 0 to 1 and answers as the run's predictions do."""
     import onnxruntime
 
     policy, graph = tmp_path / "policy.json", tmp_path / "digits.onnx"
     val, test = undisturbed / "val.npz", undisturbed / "test.npz"
-    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q", "--replicates", 20) == 0
-    assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q") == 0
-    assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q") == 0
+    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q", "--replicates", 20)[0] == 0
+    assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q")[0] == 0
+    assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q")[0] == 0
     images = np.stack([np.asarray(sample.input) for sample in read("digits", "test")])
     pixels = images.transpose(0, 3, 1, 2).astype(np.float32) / 255
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
@@ -70,37 +51,60 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     expected = Predictions.open(test).logits.argmax(1)
     assert np.array_equal(answers["label"], expected)
     assert 0 < answers["accept"].mean() <= 1
-    capsys.readouterr()
-    assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
-    assert str(tmp_path) in capsys.readouterr().err
+    assert run("predict", undisturbed, "--split", "val", "-o", tmp_path / "val.npz", "-q")[0] == 0
+    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(val).logits)
+    for words, told in (
+        (("train", recipe, "-o", undisturbed), "--resume"),
+        (("export", "--run", tmp_path, "--policy", policy, "-o", graph), str(tmp_path)),
+    ):
+        code, _, err = run(*words)
+        assert (code, told in err) == (2, True)
 
 
-def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
-    """The interrupt comes in the middle of a step, and takes effect after it; the run goes on from there."""
-    folder = tmp_path / "run"
-    quiet = load(recipe, ["training.checkpoint_seconds=1e6"])
-
+def test_ctrl_c_saves_after_the_step_that_it_came_in(recipe, tmp_path):
     def interrupt(event, numbers):
         if event == "step" and numbers["step"] == 6:
             os.kill(os.getpid(), signal.SIGINT)
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            train(quiet, folder, event_log=interrupt)
-        assert checkpoints.load(folder / "last.safetensors")[1]["step"] == 6
-        train(quiet, folder, resume=True)
-    finally:
-        torch.set_num_threads(threads)
-    assert_same(folder, undisturbed)
+    with pytest.raises(KeyboardInterrupt), one_thread():
+        train(load(recipe, ["training.checkpoint_seconds=1e6"]), tmp_path / "run", event_log=interrupt)
+    assert checkpoints.load(tmp_path / "run" / "last.safetensors")[1]["step"] == 6
 
 
-def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
+def test_a_dry_run_writes_nothing(recipe, tmp_path, run, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.rglob("*"))
-    assert run("train", recipe, "--dry-run") == 0
-    out = capsys.readouterr().out
-    assert "loss.margin" in out
-    assert "24" in out
+    code, out, _ = run("train", recipe, "--dry-run")
+    assert (code, "loss.margin" in out, "24" in out) == (0, True, True)
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_the_list_has_every_file(run):
+    code, out, _ = run("recipes", "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert set(rows) == {str(file.relative_to(FOLDER))[: -len(".toml")] for file in FOLDER.rglob("*.toml")}
+    assert rows["acls_cifar10_resnet50"]["paper"] == "ACLS"
+    assert rows["acls_cifar10_resnet50"]["table"] == "Table 3"
+    code, out, _ = run("recipes")
+    assert "small/scenes" in out
+
+
+def test_a_recipe_is_printed_as_it_stands(run):
+    text = (FOLDER / "small/scenes.toml").read_text(encoding="utf-8")
+    assert run("recipes", "small/scenes")[1] == text
+    assert json.loads(run("recipes", "small/scenes", "--json")[1]) == tomllib.loads(text)
+    assert run("recipes", "small/scenes", "--quiet")[1] == ""
+
+
+def test_train_takes_a_name_and_another_loss_trains_on_labels(run):
+    settings = ["--set", "data.options={samples=200}", "--set", "training.epochs=1", "--dry-run", "--json"]
+    for words, loss, targets in (
+        ([], "ce", "adaptive"),
+        (["--loss", "acls"], "acls", "hard"),
+        (["--loss", "acls", "--set", "targets.name=adaptive"], "acls", "adaptive"),
+    ):
+        code, out, _ = run("train", "small/scenes", *words, *settings)
+        assert code == 0
+        recipe = json.loads(out)["recipe"]
+        assert (recipe["loss"]["name"], recipe["targets"]["name"]) == (loss, targets)

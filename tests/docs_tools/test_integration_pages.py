@@ -1,6 +1,5 @@
 """The pages about Hugging Face, MLflow and prediction sets: their blocks run where the package is installed."""
 
-import json
 import re
 from pathlib import Path
 
@@ -69,4 +68,3 @@ def test_the_page_of_documents_names_every_schema():
     page = (DOCS / "json.md").read_text(encoding="utf-8")
     for command, schema in SCHEMAS.items():
         assert f"| `{command}` | `{schema['properties']['format']['const']}` |" in page
-    assert json.dumps(SCHEMAS)

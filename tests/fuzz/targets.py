@@ -64,12 +64,15 @@ def _predictions(holds: str = "logits") -> Predictions:
 
 
 def _contents(predictions: Predictions) -> Any:
-    """Everything in it, comparable."""
-    memory = predictions.load()
-    columns = {name: getattr(memory, name) for name in ("logits", "probabilities", "confidence", "correct", "labels",
-                                                        "ids", "objectness")} | memory.groups  # fmt: skip
-    values = {name: (str(array.dtype), array.tolist()) for name, array in columns.items() if array is not None}
-    return values, memory.class_names, memory.split, memory.kind, memory.ignore_index
+    """Everything in it, comparable; each way of reading has its own checks, and gives the same."""
+    found = []
+    for memory in (predictions, predictions.load(), predictions.samples(slice(None))):
+        columns = {name: getattr(memory, name) for name in ("logits", "probabilities", "confidence", "correct",
+                                                            "labels", "ids", "objectness")} | memory.groups  # fmt: skip
+        values = {name: (str(array.dtype), array.tolist()) for name, array in columns.items() if array is not None}
+        found.append((values, memory.class_names, memory.split, memory.kind, memory.ignore_index))
+    assert found[0] == found[1] == found[2]
+    return found[0]
 
 
 def _add_predictions(name: str, file: str, *, checksummed: bool = False, **case: Any) -> None:
@@ -89,10 +92,11 @@ def _add_predictions(name: str, file: str, *, checksummed: bool = False, **case:
 
 _add_predictions("npz", "x.npz", checksummed=True)
 _add_predictions("npz-confidence", "x.npz", checksummed=True, holds="confidence")
-_add_predictions("npy", "x_probabilities.npy", holds="probabilities")
+_add_predictions("npy", "x_probabilities.npy", checksummed=True, holds="probabilities")
 _add_predictions("parquet", "x.parquet", checksummed=True)
-_add_predictions("safetensors", "x.safetensors")
+_add_predictions("safetensors", "x.safetensors", checksummed=True)
 _add_predictions("csv", "x.csv")
+_add_predictions("jsonl", "x.jsonl")
 _add_predictions("csv-gz", "x.csv", checksummed=True, holds="probabilities")
 
 

@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 
 from calibrant.cli import main
+from calibrant.cli.schema import SCHEMAS
 from tests.golden.cases import Case
 from tests.golden.inputs import FOLDER
 
@@ -72,6 +74,9 @@ def _call(command: str, entries: tuple[str, ...] | None) -> dict[str, Any]:
         except SystemExit as stop:
             code = stop.code or 0
     text = out.getvalue()
+    name = command.split()[0]
+    if text and name in SCHEMAS:
+        jsonschema.validate(json.loads(text), SCHEMAS[name], jsonschema.Draft202012Validator)
     document = keep(json.loads(text)) if text else None
     if document is not None and entries is not None:
         document = {name: document[name] for name in entries}

@@ -1,10 +1,8 @@
 """Logits and labels to fit policies on, and commands to do it with."""
 
 import numpy as np
-import pytest
 
-from calibrant import Predictions
-from calibrant.cli import main
+from tests.helpers.watches import draw
 
 
 def drawn(n, classes=6, seed=0, scale=2.0, spread=3.0):
@@ -33,20 +31,8 @@ def masks(images, seed=0, scale=2.0):
     return scale * honest, labels
 
 
-def write(folder, name, n=3000, seed=0, noise=0.0, **more):
-    rng = np.random.default_rng(seed)
-    honest = 3 * rng.standard_normal((n, 4))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-    labels = np.where(rng.random(n) < noise, (labels + 1) % 4, labels)
-    groups = {"site": rng.choice(["north", "south"], n)}
-    data = Predictions.from_logits(2 * honest, labels, class_names=["a", "b", "c", "d"], groups=groups, **more)
+def write(folder, name, n=3000, seed=0, noise=0.0):
+    """A file of what `draw` draws, without ids."""
+    data = draw(n, seed, noise=noise, ids=False)
     data.save(folder / name)
     return data
-
-
-def run(capsys, *arguments):
-    """Exit code, standard output and standard error."""
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return exit_.value.code or 0, out, err

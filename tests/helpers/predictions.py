@@ -1,11 +1,15 @@
 """Predictions for the tests of files, and the one sentence that refuses a file."""
 
+import json
 import struct
 import time
 import zipfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import safetensors.numpy
 
 from calibrant import Predictions
 
@@ -103,6 +107,30 @@ def assert_same(a, b, dtypes=True):
             assert np.array_equal(x, y)
             assert x.dtype == y.dtype or not dtypes
     assert (a.ignore_index, a.split) == (b.ignore_index, b.split) or not dtypes
+
+
+def write_columns(path, columns):
+    """A file of columns in the format of its suffix, by other libraries; of ``x.npy`` a set, and its first file."""
+    lists = {name: np.asarray(values).tolist() for name, values in columns.items()}
+    if path.suffix == ".npz":
+        np.savez(path, **columns)
+    elif path.suffix == ".npy":
+        paths = [path.with_name(f"{path.stem}_{name}.npy") for name in columns]
+        for file, values in zip(paths, columns.values(), strict=True):
+            np.save(file, values)
+        return paths[0]
+    elif path.suffix == ".safetensors":
+        safetensors.numpy.save_file({name: np.asarray(values) for name, values in columns.items()}, path)
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table(lists), path)
+    elif path.suffix == ".jsonl":
+        rows = zip(*lists.values(), strict=True)
+        path.write_text("".join(json.dumps(dict(zip(lists, row, strict=True))) + "\n" for row in rows))
+    else:
+        mark = "\t" if path.suffix == ".tsv" else ","
+        rows = [lists, *zip(*lists.values(), strict=True)]
+        path.write_text("".join(mark.join(map(str, row)) + "\n" for row in rows))
+    return path
 
 
 def write_table(path, header, labels, rows=ROWS):

@@ -8,7 +8,6 @@ import pytest
 from calibrant import Monitor, Policy, Predictions
 from calibrant.monitoring.batch import (
     BatchFingerprint,
-    correct,
     correct_predictions,
     count_batch,
     estimate_label_shift,
@@ -98,11 +97,6 @@ def test_probabilities_are_corrected_by_the_ratio_of_priors():
     assert corrected.ids.tolist() == batch.ids.tolist()
 
 
-def test_an_unknown_group_column_is_refused(policy):
-    with pytest.raises(ValueError, match=facts("colour", "site")):
-        count_batch(policy, draw(30, 1), by_group="colour")
-
-
 HALF = np.array([0.5, 0.5])
 
 
@@ -115,13 +109,6 @@ def test_two_kinds_of_rows_by_hand():
     assert shift.gain == pytest.approx(gain, abs=1e-6)
     # Twice the gain of all ten rows, of a chi squared with one degree of freedom.
     assert shift.p_value == pytest.approx(math.erfc(math.sqrt(10 * gain)), rel=1e-4)
-
-
-def test_corrected_probabilities_by_hand():
-    """Odds of 4 to 1, times 3 for the priors."""
-    assert correct(np.array([[0.8, 0.2]]), HALF, np.array([0.75, 0.25])).tolist() == [
-        [pytest.approx(12 / 13), pytest.approx(1 / 13)]
-    ]
 
 
 def test_known_priors_are_recovered_and_the_correction_helps():

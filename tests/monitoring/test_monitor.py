@@ -42,13 +42,6 @@ def test_batches_that_both_have_count_once(policy, named, tmp_path):
     assert both.merge(tmp_path / "b.json").state == watched(policy, named[:3]).state
 
 
-def test_the_same_batch_again_is_skipped_and_said(policy, named):
-    monitor = watched(policy, [named[0], ("copy", named[0][1])])
-    assert monitor.state == watched(policy, named[:1]).state
-    (remark,) = monitor.remarks
-    assert "copy" in remark
-
-
 def test_late_labels_are_added_once(policy, named):
     name, batch = named[0]
     rng = np.random.default_rng(0)
@@ -72,15 +65,6 @@ def test_labels_that_have_changed_are_not_counted(policy, named):
     monitor = watched(policy, [(name, batch), (name, other)])
     assert monitor.state == watched(policy, named[:1]).state
     assert name in monitor.remarks[0]
-
-
-def test_labels_of_both_machines_for_one_batch(policy, named):
-    name, batch = named[0]
-    hidden = Predictions.from_logits(
-        batch.logits, np.full(len(batch), -100), ids=batch.ids, class_names=batch.class_names
-    )
-    both = watched(policy, [(name, hidden)]).merge(watched(policy, [(name, batch)]))
-    assert both.watch.overall.answers == watched(policy, [(name, batch)]).watch.overall.answers
 
 
 def test_a_labelled_sample_counts_for_the_promise_alone(policy, named):
@@ -108,9 +92,11 @@ def test_a_watch_is_continued_with_its_own_settings(policy, named, tmp_path):
         Monitor.load(Policy.fit(draw(500, 5), 0.2), path)
 
 
-def test_what_cannot_be_watched_is_refused():
+def test_what_cannot_be_watched_is_refused(policy):
     with pytest.raises(ValueError, match=facts("Policy", "str")):
         Monitor("policy.json")
+    with pytest.raises(ValueError, match=facts("colour", "site")):
+        Monitor(policy, by_group="colour").update(draw(30, 1))
     logits, labels = masks(60)
     pixels = Policy.fit(Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255), 0.3)
     with pytest.raises(ValueError, match=facts("segmentation")):

@@ -1,13 +1,15 @@
 """What counts say: alarms where there is something wrong, shares of alpha, and what cannot be tested."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from calibrant import Monitor, Policy
+from calibrant import Monitor, Policy, Predictions
 from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, restart_share, start_weight
+from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
 
@@ -17,13 +19,6 @@ def quiet(policy, batches):
     for batch in batches:
         monitor.update(batch)
     return monitor
-
-
-def test_nothing_is_raised_where_nothing_is_wrong(quiet):
-    watch = quiet.watch
-    assert not watch.alarms
-    assert watch.overall.answers == sum(part.answers for part in quiet.state.labels)
-    assert watch.implied == pytest.approx(quiet.policy.evidence["reference"]["implied_risk"], abs=0.02)
 
 
 def test_shares_of_alpha_sum_to_alpha_at_most(quiet):
@@ -41,13 +36,6 @@ def test_the_evidence_is_that_of_the_counts(quiet):
     for part in quiet.state.labels:
         evidence.update(rate_ratios(part.errors, part.answers, 0.1))
     assert quiet.watch.overall.test.evidence[-1] == pytest.approx(float(evidence.log_value) / math.log(10))
-
-
-def test_a_broken_promise_is_an_alarm_and_says_since_when(policy, batches):
-    monitor = Monitor(policy)
-    monitor.update(batches[0], "good").update(draw(800, 30, noise=0.15), "bad").update(draw(800, 31), "good again")
-    (alarm,) = monitor.watch.alarms
-    assert (alarm.name, alarm.since) == ("promise", "bad")
 
 
 def test_a_break_in_one_group_is_seen_there(policy, batches):
@@ -72,8 +60,6 @@ def test_changes_need_no_labels(policy, batches):
 
 def test_a_fallen_coverage_is_seen(policy, batches):
     """Logits of a third of their size: almost nothing is answered."""
-    from calibrant import Predictions
-
     batch = draw(900, 60, known=0.0)
     flat = Predictions.from_logits(batch.logits / 3, batch.labels, class_names=batch.class_names)
     names = {test.name for test in Monitor(policy).update(flat).watch.alarms}
@@ -83,7 +69,9 @@ def test_a_fallen_coverage_is_seen(policy, batches):
 def test_a_policy_without_a_sketch_says_what_cannot_be_tested(policy, batches):
     evidence = {name: value for name, value in policy.evidence.items() if name != "reference"}
     old = replace(policy, evidence=evidence)
-    watch = Monitor(old).update(batches[0]).watch
+    monitor = Monitor(old).update(batches[0])
+    watch = monitor.watch
+    assert monitor.document["label_shift"] is None
     assert [test.name for test in watch.tests] == ["promise", "coverage"]
     assert any("sketch" in text for text in watch.untested)
 
@@ -96,6 +84,7 @@ def test_a_policy_without_a_promise_is_watched_without_a_test(batches):
     assert watch.untested
 
 
+@pytest.mark.slow
 def test_false_alarms_of_whole_watches_are_rare(policy):
     """30 watches of three batches on new samples; 5% may raise an alarm, and so 5 or more of 30 by a chance of 2%."""
     alarms = sum(
@@ -160,3 +149,40 @@ def test_costs_survive_and_merge(tmp_path):
     assert [arrival.cost for arrival in again.state.labels] == [first.state.labels[0].cost, second.state.labels[0].cost]
     hidden = Monitor(policy).update(draw(300, 1, known=0.0))
     assert hidden.update(draw(300, 1)).state.labels[0].cost == first.state.labels[0].cost
+
+
+def test_a_broken_promise_is_the_headline(policy, batches):
+    monitor = Monitor(policy).update(batches[0]).update(draw(900, 30, noise=0.2), "friday")
+    document = monitor.document
+    assert document["status"] == "alarm"
+    assert document["alarms"][0]["since"] == "friday"
+    alarm = document["alarms"][0]
+    assert alarm["breaking"]["batches"] == ["friday"]
+    errors, answers = alarm["breaking"]["errors"], alarm["breaking"]["answers"]
+    assert errors / answers > document["risk"]["value"]  # of all answers fewer are wrong
+    assert re.search(facts(f"{100 * errors / answers:.2f}%", "friday"), alarm["text"])
+
+
+def test_a_class_without_a_cell_of_its_own_is_named(policy):
+    """The least frequent class of the fit is counted as all others; of four classes there is one."""
+    (rest,) = set(range(4)) - set(policy.evidence["reference"]["predicted"]["classes"])
+    batch = draw(2000, 80)
+    moved = batch.samples(np.flatnonzero((batch.logits.argmax(1) == rest) | (np.arange(2000) % 4 == 0)))
+    alarms = Monitor(policy).update(moved).document["alarms"]
+    (text,) = (alarm["text"] for alarm in alarms if alarm["name"] == "predicted")
+    assert f"class {'abcd'[rest]}" in text
+
+
+def test_label_shift_is_offered_where_it_helps(policy, batches):
+    batch = draw(3000, 70)
+    rows = np.flatnonzero((batch.labels != 0) | (np.arange(3000) % 4 == 0))  # three quarters of class a left out
+    shifted = Monitor(policy).update(batch.samples(rows)).document["label_shift"]
+    assert shifted["offered"]
+    assert shifted["classes"][0]["name"] == "a"
+    assert shifted["classes"][0]["after"] == pytest.approx(np.mean(batch.labels[rows] == 0), abs=0.04)
+    assert shifted["nll_after"] < shifted["nll_before"]
+
+
+def test_an_empty_watch_has_a_document(policy):
+    document = Monitor(policy).document
+    assert document["risk"]["value"] is None

@@ -51,14 +51,6 @@ def test_weights_of_known_mixtures():
     assert nll(found.log(), noisy) < nll(TemperatureScaling().fit(z, noisy).transform(z), noisy) - 0.01
 
 
-def test_labels_that_no_part_but_the_uniform_allows():
-    """Logits of 1e4: all but the predicted class have probability 0, with T as without."""
-    z = 1e4 * torch.eye(3).double()[torch.arange(50) % 3]
-    y = torch.where(torch.arange(50) < 10, (torch.arange(50) + 1) % 3, torch.arange(50) % 3)
-    scaling = EnsembleTemperatureScaling().fit(z, y)
-    assert float(scaling.predict_proba(z).amax(1).mean()) == pytest.approx(0.8, abs=1e-6)
-
-
 def test_the_uniform_part_never_stands_alone():
     """Labels that follow the lowest logit: no part but the uniform one is any good, and the prediction still stays."""
     for objective in ("nll", "mse"):
@@ -66,3 +58,11 @@ def test_the_uniform_part_never_stands_alone():
         assert scaling.weights_[:2].sum() > 0
         assert torch.equal(scaling.transform(Z.float()).argmax(1), Z.argmax(1))
         assert float(scaling.predict_proba(Z).amax()) < 0.21
+
+
+def test_labels_that_no_part_but_the_uniform_allows():
+    """Logits of 1e4: all but the predicted class have probability 0, with T as without."""
+    z = 1e4 * torch.eye(3).double()[torch.arange(50) % 3]
+    y = torch.where(torch.arange(50) < 10, (torch.arange(50) + 1) % 3, torch.arange(50) % 3)
+    scaling = EnsembleTemperatureScaling().fit(z, y)
+    assert float(scaling.predict_proba(z).amax(1).mean()) == pytest.approx(0.8, abs=1e-6)

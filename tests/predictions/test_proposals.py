@@ -9,11 +9,11 @@ import re
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
 from calibrant.metrics import ece
+from tests.helpers.predictions import write_columns
 
 FORMATS = ("csv", "jsonl", "parquet", "npz", "frame")
 N, C = 240, 4
@@ -265,22 +265,11 @@ CATALOGUE = {
 
 def write(columns, kind, path):
     """The file of a format, or a frame; None where the format has no such columns."""
-    path = path / f"x.{kind}"
-    lists = {name: values.tolist() for name, values in columns.items()}
-    is_wide = any(values.ndim > 1 for values in columns.values())
-    if kind == "csv":
-        if is_wide:
-            return None
-        rows = zip(*lists.values(), strict=True)
-        path.write_text("\n".join([",".join(lists), *(",".join(map(str, row)) for row in rows), ""]))
-    elif kind == "jsonl":
-        rows = zip(*lists.values(), strict=True)
-        path.write_text("".join(json.dumps(dict(zip(lists, row, strict=True))) + "\n" for row in rows))
-    elif kind == "npz":
-        np.savez(path, **columns)
-    elif kind == "parquet":
-        pq.write_table(pa.table(lists), path)
-    return pa.table(lists) if kind == "frame" else path
+    if kind == "frame":
+        return pa.table({name: values.tolist() for name, values in columns.items()})
+    if kind == "csv" and any(values.ndim > 1 for values in columns.values()):
+        return None
+    return write_columns(path / f"x.{kind}", columns)
 
 
 def read(file, **options):

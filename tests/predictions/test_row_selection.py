@@ -1,6 +1,5 @@
 """Which rows count: one split of a file that has several, and the first row of each id."""
 
-import json
 import pickle
 
 import numpy as np
@@ -8,12 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import safetensors.numpy
 
 from calibrant import Predictions
 from calibrant.predictions import RepeatCount, row_selection
 from calibrant.predictions.row_selection import hash_ids
-from tests.helpers.predictions import FORMATS
+from tests.helpers.errors import facts
+from tests.helpers.predictions import FORMATS, write_columns
 
 N, C = 50, 3
 RNG = np.random.default_rng(11)
@@ -29,24 +28,14 @@ def table(split=SPLIT, name="split"):
 def write(path, split=SPLIT, rows=slice(None)):
     """A file of any format with a value of ``split`` per row, written by other libraries."""
     columns = {"logits": Z[rows], "labels": Y[rows], "ids": IDS[rows], "split": np.asarray(split)[rows]}
-    if path.suffix == ".npz":
-        np.savez_compressed(path, **columns)
-    elif path.suffix == ".npy":
-        for name, values in columns.items():
-            np.save(path.with_name(f"{path.stem.removesuffix('logits')}{name}.npy"), values)
-    elif path.suffix == ".parquet":
+    if path.suffix == ".parquet":
         pq.write_table(table(split).take(np.arange(N)[rows]), path, row_group_size=7)
-    elif path.suffix == ".csv":
-        table(split).take(np.arange(N)[rows]).to_pandas().to_csv(path, index=False)
-    elif path.suffix == ".jsonl":
-        lines = [
-            dict(zip(columns, row, strict=True)) for row in zip(*(v.tolist() for v in columns.values()), strict=True)
-        ]
-        path.write_text("\n".join(map(json.dumps, lines)))
-    else:
-        numbers = {name: values for name, values in columns.items() if values.dtype.kind != "U"}
-        safetensors.numpy.save_file(numbers | {"split": np.unique(columns["split"], return_inverse=True)[1]}, path)
-    return path
+        return path
+    if path.suffix == ".csv":
+        columns = table(split).take(np.arange(N)[rows]).to_pydict()
+    elif path.suffix == ".safetensors":  # which has no text
+        columns = {"logits": Z[rows], "labels": Y[rows], "split": np.unique(columns["split"], return_inverse=True)[1]}
+    return write_columns(path.with_name(path.name.replace("_logits", "")) if path.suffix == ".npy" else path, columns)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -88,6 +77,7 @@ def test_frames_have_splits_too(convert):
     frame = convert(table())
     assert Predictions.from_frame(frame, split="train").labels.tolist() == Y[SPLIT == "train"].tolist()
     assert len(Predictions.from_frame(frame, columns={"split": None})) == N
+    assert Predictions.from_frame(frame, groups=["split"]).groups["split"].tolist() == SPLIT.tolist()
     with pytest.raises(ValueError, match=r"frame: .*val"):
         Predictions.from_frame(frame)
 
@@ -116,8 +106,13 @@ def test_names_of_splits(tmp_path):
     assert len(Predictions.from_frame(folds)) == N
     assert Predictions.from_frame(folds, columns={"split": "fold"}, split="3").labels.tolist() == Y[3::5].tolist()
     assert len(Predictions.from_frame(folds, columns={"split": "fold"}, split=3)) == 10
-    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split="validation")
+    np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split="validation")  # a fact of the file, stated once
     assert Predictions.open(tmp_path / "x.npz").split == "val"
+    assert Predictions.open(tmp_path / "x.npz", split="val").split == "val"
+    with pytest.raises(ValueError, match=facts("x.npz", "'val'", "'test'")):
+        Predictions.open(tmp_path / "x.npz", split="test")
+    Predictions.from_logits(Z, Y).save(tmp_path / "y.npz")
+    assert Predictions.open(tmp_path / "y.npz", split="test").split == "test"
 
 
 @pytest.mark.parametrize(
@@ -133,28 +128,6 @@ def test_arrays_that_are_no_splits(split, words, tmp_path):
     np.savez(tmp_path / "x.npz", logits=Z, labels=Y, split=split)
     with pytest.raises(ValueError, match=words):
         Predictions.open(tmp_path / "x.npz")
-
-
-def test_a_group_may_be_called_split():
-    assert Predictions.from_frame(table(), groups=["split"]).groups["split"].tolist() == SPLIT.tolist()
-
-
-def test_a_fact_is_stated_once(tmp_path):
-    Predictions.from_logits(Z, Y, split="val").save(tmp_path / "x.npz")
-    Predictions.from_logits(Z, Y).save(tmp_path / "y.npz")
-    assert Predictions.open(tmp_path / "x.npz", split="val").split == "val"
-    assert Predictions.open(tmp_path / "y.npz", split="test").split == "test"
-    with pytest.raises(ValueError, match=r"x\.npz: .*'val'.*'test'"):
-        Predictions.open(tmp_path / "x.npz", split="test")
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [({"labels": None}, "labels"), ({"split": "fold"}, "'fold'"), ({"id": None, "ids": None}, "once")],
-)
-def test_columns_that_cannot_be_left_out(columns, words):
-    with pytest.raises(ValueError, match=words):
-        Predictions.from_frame(table(), columns=columns)
 
 
 def test_a_column_of_too_many_values_says_no_splits(monkeypatch):

@@ -48,6 +48,7 @@ def test_ids_of_other_types_are_refused(tmp_path, ids):
         read(tmp_path / "labels.parquet")
 
 
+@pytest.mark.slow
 def test_what_expands_too_far_is_refused(tmp_path):
     """A file of some kilobytes that holds a hundred million rows, and one with a long text on every row."""
     path = tmp_path / "labels.parquet"

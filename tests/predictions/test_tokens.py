@@ -8,10 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from calibrant import Policy, Predictions, audit
+from calibrant import Predictions, audit
 from calibrant.losses import get
 from calibrant.metrics import accuracy, ece
 from calibrant.posthoc import TemperatureScaling
+from tests.helpers.errors import facts
 
 B, T, V = 40, 7, 5
 
@@ -55,9 +56,7 @@ def test_numbers_are_those_of_the_tokens_that_count():
     assert result.metrics["ece"] == pytest.approx(ece(p.max(1), right), abs=1e-12)
     (model,) = result.models
     assert (model["unit"], model["samples"]) == ("tokens", len(y))
-    text = " ".join(model["notes"])
-    assert f"{B} sequences, {len(y)} tokens that count" in text
-    assert f"{B * T - len(y)} of {B * T} tokens are ignored: their label is -100." in text
+    assert re.search(facts(f"{B} sequences", f"{len(y)} tokens", f"{B * T - len(y)} of {B * T}"), str(model["notes"]))
     assert re.fullmatch(r"token \d", model["errors"][0]["place"])
 
 
@@ -85,21 +84,19 @@ def test_a_repair_keeps_the_layout():
 
 def test_what_is_unclear_or_not_offered_is_said(tmp_path):
     logits, labels = tokens()
-    with pytest.raises(ValueError, match=r'tokens \[B, T, V\] with labels \[B, T\] take kind="tokens"'):
+    with pytest.raises(ValueError, match=facts("[B, T, V]", 'kind="tokens"')):
         Predictions.from_logits(logits, labels)
     np.savez(tmp_path / "square.npz", logits=logits[:, :V], labels=labels[:, :V])
-    with pytest.raises(ValueError, match='take kind="tokens"'):
+    with pytest.raises(ValueError, match=facts('kind="tokens"')):
         Predictions.open(tmp_path / "square.npz")
     assert Predictions.open(tmp_path / "square.npz", kind="tokens").num_classes == V
-    given = Predictions.from_logits(logits, labels, kind="tokens")
-    for suffix in ("x.csv", "x.parquet"):
-        with pytest.raises(ValueError, match=r"npz, .npy or .safetensors"):
-            given.save(tmp_path / suffix)
-    with pytest.raises(ValueError, match="got tokens, for which there is none yet"):
-        Policy.fit(given)
+    for suffix in ("csv", "jsonl", "parquet"):
+        with pytest.raises(ValueError, match=facts(".npz", ".npy", ".safetensors")):
+            Predictions.from_logits(logits, labels, kind="tokens").save(tmp_path / f"x.{suffix}")
+    assert [path.name for path in tmp_path.iterdir()] == ["square.npz"]
     broken = logits.copy()
     broken[2, 3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"in row 2 .*, class 1, token 3"):
+    with pytest.raises(ValueError, match=facts("row 2", "class 1", "token 3")):
         Predictions.from_logits(broken, labels, kind="tokens")
 
 
@@ -108,22 +105,12 @@ def test_losses_and_predictions_ignore_the_same_label():
     assert get("ce").ignore_index == Predictions.from_logits(logits, labels).ignore_index == -100
     result = audit(Predictions.from_logits(np.tile(logits, (20, 1)), np.tile(labels, 20)), replicates=20)
     assert result.models[0]["samples"] == 40
-    assert "20 of 60 samples are ignored: their label is -100." in result.models[0]["notes"]
-    with pytest.raises(ValueError, match=r"labels must lie in 0\.\.2, got -100"):
+    assert re.search(facts("20 of 60 samples"), str(result.models[0]["notes"]))
+    with pytest.raises(ValueError, match=facts("0..2", "-100")):
         Predictions.from_logits(logits, labels, ignore_index=None)
-    with pytest.raises(ValueError, match=r"labels must lie in 0\.\.2, got -1"):
-        Predictions.from_logits(logits, [0, -1, 2])
 
 
 def test_a_class_that_is_called_so_is_not_ignored(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("labels,logits.-100,logits.7\n-100,2,1\n7,1,3\n")
     assert Predictions.open(path).labels.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
-def test_tables_refuse_sequences(name, tmp_path):
-    predictions = Predictions.from_logits(*tokens(), kind="tokens")
-    with pytest.raises(ValueError, match=r"\.npz, \.npy or \.safetensors$"):
-        predictions.save(tmp_path / name)
-    assert not list(tmp_path.iterdir())

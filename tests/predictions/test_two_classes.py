@@ -1,13 +1,14 @@
 """One column for two classes: the same predictions from every source, and what is refused."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.schema import customary_positive
-from tests.helpers.predictions import FORMATS, refusal_of
+from tests.helpers.errors import facts
+from tests.helpers.predictions import FORMATS, refusal_of, write_columns
 
 P = np.array([0.75, 0.25, 0.5, 0.125, 1.0])
 WORDS = ["yes", "no", "yes", "no", "no"]
@@ -25,22 +26,8 @@ LABELS = {
 
 def write(path, values, labels, column="probabilities"):
     """A file of one column in the format of the suffix; safetensors, which has no text, only with numbers."""
-    held = {column: values, "labels": np.array(labels)}
-    if path.suffix == ".csv":
-        rows = zip(np.asarray(values).reshape(-1).tolist(), labels, strict=True)
-        path.write_text("\n".join([f"{column},label", *(f"{value},{label}" for value, label in rows), ""]))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.table({column: np.asarray(values).tolist(), "labels": labels}), path)
-    elif path.suffix == ".npz":
-        np.savez(path, **held)
-    elif path.suffix == ".safetensors":
-        numpy = pytest.importorskip("safetensors.numpy")
-        numpy.save_file(held, path)
-    else:
-        np.save(path.with_name("x_labels.npy"), held["labels"])
-        path = path.with_name(f"x_{column}.npy")
-        np.save(path, values)
-    return path
+    flat = {column: np.reshape(values, -1), "label": labels}
+    return write_columns(path, flat if path.suffix == ".csv" else {column: values, "labels": labels})
 
 
 def assert_read(predictions, names, positive=1):
@@ -73,7 +60,7 @@ def test_a_folder_of_shards_decides_by_all_labels(tmp_path):
     assert predictions.class_names == ("no", "yes")
     assert predictions.labels.tolist() == [0, 0, 1, 0, 0]
     write(tmp_path / "3.parquet", P[2:], ["maybe", "no", "no"])
-    assert "the labels are of 3, maybe, no, yes" in refusal_of(Predictions.open, tmp_path, positive="yes")
+    assert "3, maybe, no, yes" in refusal_of(Predictions.open, tmp_path, positive="yes")
 
 
 def test_logits_are_the_input_of_a_sigmoid():
@@ -84,8 +71,7 @@ def test_logits_are_the_input_of_a_sigmoid():
     assert predictions.logits.dtype == np.float32
     assert predictions.class_names == ("b", "a")
     assert predictions.remarks == ()
-    odd = Predictions.from_logits(np.array([0.5, 0.25]), [0, 1])
-    assert odd.remarks == ("The logits lie in 0..1 in every row: if they are probabilities, name them probabilities.",)
+    assert len(Predictions.from_logits(np.array([0.5, 0.25]), [0, 1]).remarks) == 1
 
 
 def test_the_negative_class_may_be_said_to_be_positive(tmp_path):
@@ -112,10 +98,8 @@ def test_a_column_names_its_class(column, tmp_path):
     path = write(tmp_path / "x.csv", P, WORDS, column)
     columns = None if column.startswith("probabilities") else {"probabilities": column}
     assert_read(Predictions.open(path, columns=columns), ("no", "yes"))
-    message = refusal_of(Predictions.open, path, columns=columns, positive="no")
-    assert message.endswith(
-        f"column '{column}' names the class 'yes', and positive is given as 'no': they must be the same"
-    )
+    text = refusal_of(Predictions.open, path, columns=columns, positive="no")
+    assert re.search(facts(f"'{column}'", "'yes'", "positive", "'no'"), text)
 
 
 def test_a_number_in_a_column_names_a_class_after_a_word_for_probability(tmp_path):
@@ -132,31 +116,30 @@ def test_the_singular_is_one_column(column, tmp_path):
     assert_read(Predictions.open(path, positive="yes"), ("no", "yes"))
 
 
-REFUSED = {
-    "unsaid": ({}, "the classes are no, yes; add --positive no or --positive yes (in Python positive=...)"),
-    "other": ({"positive": "Yes"}, "positive must be one of the labels no, yes, got 'Yes'; did you mean 'yes'?"),
-    "names alone": ({"class_names": ["no", "yes"]}, "add --positive no or --positive yes"),
-    "names": ({"class_names": ["a", "b"], "positive": "a"}, "must be among the class names a, b, got 'yes'"),
-    "three": ({"class_names": ["no", "yes", "so"], "positive": "so"}, "class_names must be 2, one per class, got 3"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_known_is_refused_in_one_sentence(case, tmp_path):
-    how, message = REFUSED[case]
-    assert message in refusal_of(Predictions.from_probabilities, P, WORDS, **how)
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({}, "no, yes|--positive no|--positive yes"),
+        ({"positive": "Yes"}, "no, yes|'Yes'|'yes'?"),
+        ({"class_names": ["no", "yes"]}, "--positive no|--positive yes"),
+        ({"class_names": ["a", "b"], "positive": "a"}, "a, b|'yes'"),
+        ({"class_names": ["no", "yes", "so"], "positive": "so"}, "class_names|2|3"),
+    ],
+)
+def test_what_is_not_known_is_refused_in_one_sentence(how, told, tmp_path):
+    message = facts(*told.split("|"))
+    assert re.search(message, refusal_of(Predictions.from_probabilities, P, WORDS, **how))
     for suffix in (".csv", ".npz", ".parquet"):
-        assert message in refusal_of(Predictions.open, write(tmp_path / f"x{suffix}", P, WORDS), **how)
+        assert re.search(message, refusal_of(Predictions.open, write(tmp_path / f"x{suffix}", P, WORDS), **how))
 
 
 def test_bad_values_are_named_as_they_are(tmp_path):
     path = write(tmp_path / "x.csv", [0.5, 1.5], [0, 1])
-    assert refusal_of(Predictions.open, path).endswith("probabilities must lie in 0..1, got 1.5 in line 3")
-    message = refusal_of(Predictions.from_probabilities, np.array([[0.5], [-2.5]]), [0, 1])
-    assert message.endswith(
-        "got -2.5 in row 1 (counted from 0) (if these are logits or logarithms of probabilities, name them logits)"
-    )
-    assert refusal_of(Predictions.from_logits, [0.5, np.inf], [0, 1]).endswith("got inf in row 1 (counted from 0)")
+    assert re.search(facts("probabilities", "0..1", "1.5", "line 3"), refusal_of(Predictions.open, path))
+    text = refusal_of(Predictions.from_probabilities, np.array([[0.5], [-2.5]]), [0, 1])
+    assert re.search(facts("-2.5", "row 1", "logits"), text)
+    assert "class" not in text
+    assert re.search(facts("inf", "row 1"), refusal_of(Predictions.from_logits, [0.5, np.inf], [0, 1]))
     assert Predictions.from_probabilities([1 + 1e-7, 0.0], [1, 0]).probabilities.tolist() == [[0, 1 + 1e-7], [1, 0]]
 
 
@@ -164,7 +147,7 @@ def test_labels_of_a_single_value():
     only = Predictions.from_probabilities(P, ["no"] * 5, positive="yes")
     assert (only.class_names, only.labels.tolist()) == (("no", "yes"), [0] * 5)
     assert Predictions.from_probabilities(P, ["yes"] * 5, positive="yes").class_names == ("not yes", "yes")
-    assert "all labels are yes; add --positive" in refusal_of(Predictions.from_probabilities, P, ["yes"] * 5)
+    assert "--positive" in refusal_of(Predictions.from_probabilities, P, ["yes"] * 5)
     assert Predictions.from_probabilities(P, [1] * 5).class_names is None
 
 
@@ -176,34 +159,32 @@ def test_labels_that_have_names_and_no_labels_at_all(tmp_path):
     assert Predictions.open(tmp_path / "x.csv", **how).probabilities.tolist() == [[0.5, 0.5], [0.75, 0.25]]
     named = Predictions.open(tmp_path / "x.csv", **how, class_names=["no", "yes"], positive="no")
     assert named.probabilities.tolist() == [[0.5, 0.5], [0.25, 0.75]]
-    assert refusal_of(Predictions.open, tmp_path / "x.csv", **how, positive="yes").endswith("give the two class_names")
+    assert "class_names" in refusal_of(Predictions.open, tmp_path / "x.csv", **how, positive="yes")
 
 
 def test_two_columns_may_say_which_class_is_positive(tmp_path):
     both = np.stack([1 - P, P], 1)
     named = Predictions.from_probabilities(both, NUMBERS, class_names=["no", "yes"], positive="yes")
     assert (named.positive, Predictions.from_probabilities(both, NUMBERS).positive) == (1, 1)
-    assert Predictions.from_probabilities(both, NUMBERS, class_names=["no", "yes"]).positive is None
     for suffix in (".npz", ".parquet", ".safetensors"):
         named.save(tmp_path / f"x{suffix}")
         assert Predictions.open(tmp_path / f"x{suffix}").positive == 1
         assert Predictions.open(tmp_path / f"x{suffix}", positive="no").positive == 0
-    three = np.full((2, 3), 1 / 3)
-    assert "positive is for two classes, got 'a' with 3" in refusal_of(
-        Predictions.from_probabilities, three, [0, 1], positive="a"
-    )
+    text = refusal_of(Predictions.from_probabilities, np.full((2, 3), 1 / 3), [0, 1], positive="a")
+    assert re.search(facts("positive", "'a'", "3"), text)
 
 
 def test_what_custom_says():
-    assert customary_positive(None) == 1
-    assert [customary_positive(names) for names in (("0", "1"), ("True", "False"), ("1", "-1"))] == [1, 0, 0]
-    assert [customary_positive(names) for names in (("no", "yes"), ("1", "2"), ("0", "1", "2"))] == [None] * 3
+    both = np.stack([1 - P, P], 1)
+    for names, positive in (
+        (["0", "1"], 1), (["True", "False"], 0), (["1", "-1"], 0), (["no", "yes"], None), (["1", "2"], None)
+    ):  # fmt: skip
+        assert Predictions.from_probabilities(both, NUMBERS, class_names=names).positive == positive
 
 
 @pytest.mark.parametrize("other", ["logits_-100", "logits_cat", "logits_1e3"])
 def test_one_numbered_column_beside_others_of_its_name_is_not_taken_for_two_classes(other, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text(f"labels,logits_0,{other}\n0,1.5,2\n1,0.5,1\n")
-    with pytest.raises(ValueError, match=rf"holds logits_0 and {other}, expected one column per class"):
-        Predictions.open(path)
+    assert re.search(facts("logits_0", other), refusal_of(Predictions.open, path))
     assert Predictions.open(path, columns={"logits": ["logits_0", other]}).num_classes == 2

@@ -1,6 +1,6 @@
-"""What is accepted, and what errors about values say; decimal places against text that was printed with so many."""
+"""What is accepted, and what errors about values tell; decimal places against text that was printed with so many."""
 
-import json
+import re
 import tracemalloc
 
 import numpy as np
@@ -8,38 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Predictions
+from calibrant import Predictions, _arrays
 from calibrant.predictions import FLOOR, Digits, log_probabilities
-from tests.helpers.predictions import IMAGES, PIXELS, P, Q, Y, Z, refusal_of
+from tests.helpers.errors import facts
+from tests.helpers.predictions import IMAGES, PIXELS, P, Q, Y, Z, refusal, refusal_of, write_columns
 
 ROUGH = Q + np.array([0, 0, 0.01])
-ENDS = {
-    "percent": (lambda: Predictions.from_probabilities(100 * Q, [0] * 4), "(percentages? divide by 100)"),
-    "sure percent": (lambda: Predictions.from_confidence([50.0, 99.5], [0, 1]), "(percentages? divide by 100)"),
-    "barely": (lambda: Predictions.from_confidence([0.5, 1.25], [0, 1]), "got 1.25 in row 1 (counted from 0)"),
-    "from 1": (lambda: Predictions.from_logits(Q, [1, 2, 3, 1]), "3 in row 2 (counted from 0) (labels count from 0)"),
-    "not from 1": (lambda: Predictions.from_logits(Q, [0, 2, 3, 1]), "got 3 in row 2 (counted from 0)"),
-    "4": (lambda: Predictions.from_logits(Q, [1, 4, 3, 1]), "got 4 in row 1 (counted from 0)"),
-    "ignored": (lambda: Predictions.from_logits(Q, [1, 9, 3, 1], ignore_index=9), "(labels count from 0)"),
-    "logits": (lambda: Predictions.from_probabilities(4 * Q - 1, [0] * 4), "probabilities, name them logits)"),
-    "rounding": (lambda: Predictions.from_probabilities(Q - 1e-9, [0] * 4), "row 1 (counted from 0), class 0"),
-    "half": (lambda: Predictions.from_logits(Q, [1.5, 0.0, 2.0, 1.0]), "got 1.5 in row 0 (counted from 0)"),
-    "one-hot": (lambda: Predictions.from_logits(Q, [[1, 0, 0]] * 4), "got int64 [4, 3] (use .argmax(1))"),
-    "digits": (
-        lambda: Predictions.from_probabilities(ROUGH, [0] * 4),
-        "(saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))",
-    ),
-    "sums": (
-        lambda: Predictions.from_probabilities(Q * [[0.99], [1], [1], [0.9]], [0] * 4),
-        "0.9 in row 3 (counted from 0)",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ENDS)
-def test_errors_about_values_end_with_what_to_do(case):
-    call, end = ENDS[case]
-    assert refusal_of(call).endswith(end)
 
 
 def test_the_advice_in_errors_works():
@@ -53,94 +27,72 @@ logits, probabilities, confidence = (
 )
 
 
-REFUSED = {
-    "flat": (lambda: logits(Z[:, 0], Y), "^one column is of two classes, and the labels are of 3, 0, 1, 2: give one"),
-    "flat whole": (lambda: logits([1, 2], [0, 1]), r"^logits must be floating point \[N, C\]"),
-    "whole": (lambda: logits(Z.astype(int), Y), r"logits must be floating point .* got int64 \[5, 3\]"),
-    "empty": (lambda: logits(Z[:0], Y[:0]), r"N >= 1 and C >= 2.* got float64 \[0, 3\]"),
-    "one class": (lambda: logits(Z[:, :1], Y), "^one column is of two classes, and the labels are of 3"),
-    "images": (lambda: logits(IMAGES, PIXELS), r'kind="segmentation"'),
-    "no labels": (lambda: logits(Z, None), "^labels must be an array, got None$"),
-    "ragged": (lambda: logits([[1.0, 2.0], [1.0]], [0, 1]), "^logits must be an array, got list"),
-    "nan": (lambda: logits(np.where(Z == 5, np.nan, Z), Y), "finite, got nan in row 3 .counted from 0., class 2$"),
-    "inf": (
-        lambda: logits(np.where(Z == 5, -np.inf, Z).astype("f2"), Y),
-        "got -inf in row 3 .counted from 0., class 2$",
-    ),
-    "pixel": (
-        lambda: logits(np.where(IMAGES == 87, np.inf, IMAGES), PIXELS, kind="segmentation"),
-        r"got inf in row 1 .counted from 0., class 1, pixel \[1, 2\]$",
-    ),
-    "few labels": (lambda: logits(Z, Y[:3]), r"^labels must be whole numbers \[5\], got int64 \[3\]$"),
-    "float labels": (lambda: logits(Z, Y + 0.5), r"labels must be whole numbers, got 0.5 in row 0"),
-    "bool labels": (lambda: logits(Z, Y > 0), r"labels must be whole numbers \[5\], got bool"),
-    "label 3": (lambda: logits(Z, [0, 1, 3, 2, 0]), r"^labels must lie in 0..2, got 3 in row 2 .counted from 0.$"),
-    "label -1": (
-        lambda: logits(Z, Y - 1),
-        r"labels must lie in 0..2, got -1 in row 0 .counted from 0.: .*ignore_index=-1.$",
-    ),
-    "huge label": (
-        lambda: logits(Z, Y.astype(np.uint64) + np.uint64(2**63)),
-        "got 9223372036854775808 in row 0 .counted from 0.$",
-    ),
-    "not the ignored": (
-        lambda: logits(Z, [0, 255, 254, 2, 0], ignore_index=255),
-        "or be the ignored 255, got 254 in row 2 .counted from 0.$",
-    ),
-    "names without classes": (
-        lambda: logits(Z, list("abcab")),
-        r"class names given, got 'a' in row 0 .counted from 0.: .*--class-names.* class_names=\[...\]\)$",
-    ),
-    "unknown name": (
-        lambda: logits(Z, list("abcxa"), class_names=list("abc")),
-        "labels must be among the class names a, b, c, got 'x' in row 3 .*; leave out labels of other",
-    ),
-    "few names": (lambda: logits(Z, Y, class_names=["a", "b"]), "class_names must be 3, .* got 2$"),
-    "name twice": (lambda: logits(Z, Y, class_names=["a", "b", "a"]), "must differ, got 'a' twice$"),
-    "name 1": (lambda: logits(Z, Y, class_names=["a", "b", 1]), "must be a list of text, got 1$"),
-    "kind": (lambda: logits(Z, Y, kind="images"), "kind must be one of .*, got 'images'$"),
-    "split": (lambda: logits(Z, Y, split="dev"), "split must be one of None, .*, got 'dev'$"),
-    "ignore": (lambda: logits(Z, Y, ignore_index=True), "ignore_index must be .* got True$"),
-    "ids": (lambda: logits(Z, Y, ids=Y * 0.5), r"ids must be whole numbers or text \[5\], got float64"),
-    "odd ids": (lambda: logits(Z, Y, ids=np.array([1, "a", 2, 3, 4], object)), "object array with int"),
-    "group": (lambda: logits(Z, Y, groups={"g": [1, 2]}), r"^group.g must be .* \[5\], got int64 \[2\]"),
-    "groups": (lambda: logits(Z, Y, groups=[1, 2]), "groups must be a dict .* got list$"),
-    "objectness": (lambda: logits(Z, Y, objectness=Z[:, 0]), r"in 0..1, got 2.0 in row 0 "),
-    "above 1": (lambda: probabilities(P + 1e-5, Y), r"probabilities must lie in 0..1, got 1.00001 in row 1"),
-    "below 0": (lambda: probabilities(P - 1e-9, Y), r"in 0..1, got -1e-09 in row 1 .counted from 0., class 1$"),
-    "sum": (
-        lambda: probabilities(np.where(P == 0.375, 0.3771234, P), Y),
-        r"probabilities must sum to 1 within 0.001, got 1.00212.* in row 2 .*digits.*p / p.sum\(1, keepdims=True\)\)$",
-    ),
-    "half sum": (
-        lambda: probabilities(np.where(P == 0.375, 0.5, P).astype("f2"), Y),
-        r"within 0.01, got 1.125 in row 2 .counted from 0.$",
-    ),
-    "sure": (
-        lambda: confidence([0.5, 1.0 + 1e-9], [1, 1]),
-        r"confidence must lie in 0..1, got 1.0.* row 1 .counted from 0.$",
-    ),
-    "nan confidence": (lambda: confidence([0.5, np.nan], [1, 1]), "got nan in row 1 .counted from 0.$"),
-    "correct 2": (lambda: confidence([0.5, 0.5], [1, 2]), "must be .*, got 2 in row 1 .counted from 0.$"),
-    "correct text": (
-        lambda: confidence([0.5, 0.5], ["1", "perhaps"]),
-        "correct must be true or false.* got .perhaps. in row 1",
-    ),
-    "confidence shape": (lambda: confidence(P, Y > 0), r"confidence must be floating point \[N\]"),
-    "masked": (lambda: logits(np.ma.masked_greater(Z, 4), Y), "masked array with masked values$"),
-}
+MASKED = np.ma.masked_greater(Z, 4)
+# A call, and what its user must be told: the argument, the value and its row, and how to mend it.
+REFUSED = [
+    (lambda: logits(Z[:, 0], Y), "column two 3 0,1,2"),
+    (lambda: logits(Z[:, :1], Y), "column two 3"),
+    (lambda: logits([1, 2], [0, 1]), "logits floating [N,C]"),
+    (lambda: logits(Z.astype(int), Y), "logits floating int64 [5,3]"),
+    (lambda: logits(Z[:0], Y[:0]), "N>=1 C>=2 [0,3]"),
+    (lambda: logits(IMAGES, PIXELS), 'kind="segmentation"'),
+    (lambda: logits(Z, None), "labels None"),
+    (lambda: logits([[1.0, 2.0], [1.0]], [0, 1]), "logits list"),
+    (lambda: logits(np.where(Z == 5, np.nan, Z), Y), "finite nan row3 class2"),
+    (lambda: logits(np.where(Z == 5, -np.inf, Z).astype("f2"), Y), "-inf row3 class2"),
+    (lambda: logits(np.where(IMAGES == 87, np.inf, IMAGES), PIXELS, kind="segmentation"), "inf row1 class1 pixel[1,2]"),
+    (lambda: logits(MASKED, Y), "masked"),
+    (lambda: logits(Z, Y[:3]), "labels [5] [3]"),
+    (lambda: logits(Z, Y + 0.5), "labels 0.5 row0"),
+    (lambda: logits(Z, [0.0, 1.0, np.nan, 0.0, 0.0]), "labels novalue row2"),
+    (lambda: logits(Z, Y > 0), "labels whole bool"),
+    (lambda: logits(Q, [[1, 0, 0]] * 4), "[4,3] .argmax(1)"),
+    (lambda: logits(Q, np.eye(3)[[0, 1, 2, 0]] / 2 + 0.5 / 3), "shares"),
+    (lambda: logits(Q, [1, 2, 3, 1]), "3 row2 from0"),
+    (lambda: logits(Q, [1, 9, 3, 1], ignore_index=9), "3 row2 from0"),
+    (lambda: logits(Z, Y - 1), "labels 0..2 -1 row0 ignore_index=-1"),
+    (lambda: logits(Z, [0, 255, 1, 2, 0]), "255 row1 --ignore-index255 ignore_index=255"),
+    (lambda: logits(Z, Y.astype(np.uint64) + np.uint64(2**63)), "9223372036854775808 row0"),
+    (lambda: logits(Z, [0, 255, 254, 2, 0], ignore_index=255), "255 254 row2"),
+    (lambda: logits(Z, list("abcab")), "'a' row0 --class-names class_names=[...]"),
+    (lambda: logits(Z, list("abcxa"), class_names=list("abc")), "a,b,c 'x' row3"),
+    (lambda: logits(np.eye(9), ["x"] * 9, class_names=list("abcdefghi")), "a,b,c,d,e 4 'x'"),
+    (lambda: logits(Z, Y, class_names=["a", "b"]), "class_names 3 2"),
+    (lambda: logits(Z, Y, class_names=["a", "b", "a"]), "class_names 'a' twice"),
+    (lambda: logits(Z, Y, class_names=["a", "b", 1]), "class_names text 1"),
+    (lambda: logits(Z, Y, class_names=["a", "b", "a\0"]), "class_names text"),
+    (lambda: logits(Z, Y, class_names=["a", "b", "x" * 1001]), "class_names 1000 1001"),
+    (lambda: logits(Z, Y, ids=["\ud800", *"bcde"]), "ids 0xd800"),
+    (lambda: logits(Z, Y, kind="images"), "kind 'images'"),
+    (lambda: logits(Z, Y, split="dev"), "split 'dev'"),
+    (lambda: logits(Z, Y, ignore_index=True), "ignore_index True"),
+    (lambda: logits(Z, Y, ids=Y * 0.5), "ids [5] float64"),
+    (lambda: logits(Z, Y, ids=np.array([1, "a", 2, 3, 4], object)), "object int"),
+    (lambda: logits(Z, Y, groups={"g": [1, 2]}), "group.g [5] [2]"),
+    (lambda: logits(Z, Y, groups=[1, 2]), "groups dict list"),
+    (lambda: logits(Z, Y, objectness=Z[:, 0]), "objectness 0..1 2.0 row0"),
+    (lambda: probabilities(P + 1e-5, Y), "probabilities 0..1 1.00001 row1"),
+    (lambda: probabilities(P - 1e-9, Y), "0..1 -1e-09 row1 class1"),
+    (lambda: probabilities(4 * Q - 1, [0] * 4), "logits"),
+    (lambda: probabilities(100 * Q, [0] * 4), "100"),
+    (lambda: probabilities(ROUGH, [0] * 4), "digits p/p.sum(1,keepdims=True)"),
+    (lambda: probabilities(np.where(P == 0.375, 0.3771234, P), Y), "0.001 1.00212 row2 p/p.sum(1,keepdims=True)"),
+    (lambda: probabilities(Q * [[0.99], [1], [1], [0.9]], [0] * 4), "0.9 row3"),
+    (lambda: probabilities(np.where(P == 0.375, 0.5, P).astype("f2"), Y), "0.01 1.125 row2"),
+    (lambda: confidence([50.0, 99.5], [0, 1]), "100"),
+    (lambda: confidence([0.5, 1.25], [0, 1]), "1.25 row1"),
+    (lambda: confidence([0.5, 1.0 + 1e-9], [1, 1]), "confidence 0..1 1.0 row1"),
+    (lambda: confidence([0.5, np.nan], [1, 1]), "nan row1"),
+    (lambda: confidence([0.5, 0.5], [1, 2]), "correct 2 row1"),
+    (lambda: confidence([0.5, 0.5], ["yes", "maybe"]), "correct 'maybe' row1"),
+    (lambda: confidence([0.5, 0.5], ["yes", " "]), "correct novalue row1"),
+    (lambda: confidence(P, Y > 0), "confidence floating [N]"),
+]
 
 
-if np.dtype(np.longdouble).itemsize > 8:
-    REFUSED["long"] = (lambda: logits(Z.astype(np.longdouble), Y), "float16, float32 or float64.* got float128")
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_one_sentence(case):
-    call, message = REFUSED[case]
-    with pytest.raises(ValueError, match=message) as error:
-        call()
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize(("call", "told"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_bad_input_is_refused_in_one_sentence(call, told):
+    assert re.search(facts(*told.split()), refusal_of(call).replace(" ", ""))
 
 
 def test_tolerances_are_as_stated():
@@ -176,27 +128,9 @@ def test_checking_needs_no_memory_of_the_size_of_the_data():
 
 
 def test_labels_that_are_whole_floats_or_a_column():
-    logits = np.zeros((3, 4))
-    assert Predictions.from_logits(logits, np.array([[3.0], [0.0], [2.0]])).labels.tolist() == [3, 0, 2]
+    column = np.array([[3.0], [0.0], [2.0]])
+    assert Predictions.from_logits(np.zeros((3, 4)), column).labels.tolist() == [3, 0, 2]
     assert Predictions.from_probabilities(np.full((3, 1), 0.5), np.array([1.0, 0.0, 1.0])).labels.tolist() == [1, 0, 1]
-    with pytest.raises(ValueError, match=r"labels must be whole numbers, got 0.5 in row 1 "):
-        Predictions.from_logits(logits, [0.0, 0.5, 1.0])
-    with pytest.raises(ValueError, match=r"labels has no value in row 2 .*: fill it in, or leave such rows out$"):
-        Predictions.from_logits(logits, [0.0, 1.0, np.nan])
-
-
-def test_soft_labels_are_not_taken_for_several():
-    soft = np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
-    with pytest.raises(ValueError, match=r"shares of several classes are not supported; give the class that happened"):
-        Predictions.from_logits(np.zeros((3, 2)), soft)
-
-
-@pytest.mark.parametrize("void", [255, -1])
-def test_a_label_that_marks_what_does_not_count(void):
-    with pytest.raises(
-        ValueError, match=rf"got {void} in row 1 .*: if that marks .* --ignore-index {void} \(in Python"
-    ):
-        Predictions.from_logits(np.zeros((3, 4)), [0, void, 2])
 
 
 def test_sums_that_few_digits_explain():
@@ -206,14 +140,9 @@ def test_sums_that_few_digits_explain():
     assert (off[off < 0.0101] > 0.005).any()  # beyond what is allowed without an explanation
     Predictions.from_probabilities(near, np.zeros(len(near), int))
     far = written[off > 0.0101]  # rounding explains these too, and so would a column that is missing
-    with pytest.raises(
-        ValueError, match=r"must sum to 1 within 0.001, got .* \(saved with too few digits\? renormalise"
-    ):
-        Predictions.from_probabilities(far, np.zeros(len(far), int))
-    with pytest.raises(ValueError, match=r"must sum to 1 within 0.001, got 0.98\d* in row"):
-        Predictions.from_probabilities(near * 0.99, np.zeros(len(near), int))  # of many digits
-    with pytest.raises(ValueError, match=r"must sum to 1 within 0.001, got 0.8\d* in row 0"):
-        Predictions.from_probabilities(np.array([[0.4, 0.4], [0.5, 0.5]]), [0, 1])
+    assert "digits" in refusal_of(probabilities, far, np.zeros(len(far), int))
+    assert "got 0.98" in refusal_of(probabilities, near * 0.99, np.zeros(len(near), int))  # of many digits
+    assert "got 0.8" in refusal_of(probabilities, [[0.4, 0.4], [0.5, 0.5]], [0, 1])
 
 
 def random_probabilities(rows=40, classes=3, scale=2.0, seed=0):
@@ -241,10 +170,7 @@ def test_places_are_those_of_the_text(places):
 def test_places_of_every_type(dtype):
     assert digits_of(np.round(random_probabilities(), 2).astype(dtype)).places == 2
     assert digits_of(random_probabilities().astype(dtype)).places is None
-
-
-def test_one_minus_a_rounded_number_is_rounded_too():
-    p = np.round(random_probabilities(classes=2)[:, 0], 4)
+    p = np.round(random_probabilities(classes=2)[:, 0], 4)  # one minus a rounded number is rounded too
     assert digits_of(np.stack([1 - p, p], 1)).places == 4
 
 
@@ -288,22 +214,44 @@ def test_logarithms_begin_at_the_floor():
     "verdicts", [["1.0", "0.0", "1"], ["Yes", "no", "YES"], ["true", "False", "TRUE"], [1.0, 0.0, 1.0], [1, 0, 1]]
 )
 def test_whether_a_prediction_was_correct_in_words_and_numbers(verdicts, suffix, tmp_path):
-    path = tmp_path / f"x{suffix}"
-    confidence = [0.5, 0.25, 1.0]
+    columns = {"confidence": [0.5, 0.25, 1.0], "correct": verdicts}
+    assert Predictions.open(write_columns(tmp_path / f"x{suffix}", columns)).correct.tolist() == [True, False, True]
+    assert Predictions.from_confidence(*columns.values()).correct.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("point", [0x110000, 0xD800, 0xDFFF, 0xFFFFFFFF])
+@pytest.mark.parametrize("role", ["ids", "labels", "class_names", "kind", "split", "group.g", "predicted"])
+def test_characters_that_do_not_exist(role, point, tmp_path):
+    odd = np.array([point, 65, 66], np.uint32).view("<U1")
+    arrays = {"logits": np.eye(3), "labels": np.arange(3)}
+    if role == "predicted":
+        arrays = {"confidence": np.full(3, 0.5), "labels": odd}
+    if role == "labels":
+        arrays["class_names"] = np.array(["A", "B", "C"])
+    arrays[role] = odd[:1] if role in ("kind", "split") else odd
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert re.search(facts("character", "labels" if role == "predicted" else role), refusal(tmp_path / "a.npz"))
+    np.savez(tmp_path / "b.npz", **arrays | {role: arrays[role].byteswap().view(">U1")})
+    assert re.search(facts("character", "labels" if role == "predicted" else role), refusal(tmp_path / "b.npz"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_one_long_text_does_not_blow_up_all_others(suffix, monkeypatch, tmp_path):
+    """Each value takes as much memory as the longest: a megabyte of file would be gigabytes."""
+    path, rows = tmp_path / f"a{suffix}", 200_000
+    ids = ["a"] * (rows - 1) + ["b" * 20_000]
     if suffix == ".csv":
-        rows = zip(confidence, verdicts, strict=True)
-        path.write_text("confidence,correct\n" + "".join(f"{number},{verdict}\n" for number, verdict in rows))
-    elif suffix == ".jsonl":
-        rows = zip(confidence, verdicts, strict=True)
-        path.write_text("".join(json.dumps({"confidence": c, "correct": v}) + "\n" for c, v in rows))
-    elif suffix == ".parquet":
-        pq.write_table(pa.table({"confidence": confidence, "correct": verdicts}), path)
+        path.write_text("confidence,correct,ids\n" + "".join(f"0.5,1,{name}\n" for name in ids))
     else:
-        np.savez(path, confidence=confidence, correct=verdicts)
-    assert Predictions.open(path).correct.tolist() == [True, False, True]
-    assert Predictions.from_confidence(confidence, verdicts).correct.tolist() == [True, False, True]
-
-
-@pytest.mark.parametrize(("odd", "expected"), [("maybe", "got 'maybe' in row 1"), (" ", "no value in row 1")])
-def test_words_that_are_no_verdict(odd, expected):
-    assert expected in refusal_of(Predictions.from_confidence, [0.5, 0.5], ["yes", odd])
+        pq.write_table(pa.table({"confidence": np.full(rows, 0.5), "correct": np.ones(rows, bool), "ids": ids}), path)
+    assert re.search(facts("ids", "20,000"), refusal(path))
+    assert Predictions.open(path).confidence.sum() == rows / 2
+    ids = ["a"] * 1000 + ["b" * 100]
+    columns = {"confidence": np.full(1001, 0.5), "correct": np.ones(1001, bool), "ids": ids}
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    pq.write_table(pa.table(columns).slice(1000), tmp_path / "c.parquet")
+    monkeypatch.setattr(_arrays, "TEXT_BYTES", 400 * 1001)
+    parts = Predictions.open([tmp_path / "b.parquet", tmp_path / "c.parquet"])
+    assert sum(len(batch) for batch in parts.batches(500)) == 1002
+    with pytest.raises(ValueError, match=facts("b.parquet", "ids")):
+        parts.load()

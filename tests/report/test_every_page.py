@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from calibrant.report import write_activation_page, write_audit, write_comparison
-from calibrant.report.html.data_page import is_page
 from tests.helpers import page_documents
 from tests.helpers.audit_document import HOSTILE, document
 from tests.helpers.errors import facts
@@ -92,6 +91,33 @@ def test_no_number_is_printed_that_is_none(tree):
     for script in tree.all("script"):
         words = words.replace(script["text"], "")
     assert not re.search(r"\b(nan|None|null|inf)\b", words)
+
+
+def sentences(value):
+    """Every text of a document that is more than a word, but for HTML."""
+    if isinstance(value, str):
+        return {" ".join(value.split())} if " " in value and not value.startswith("<") else set()
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return set().union(*map(sentences, inner))
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("one", document),
+        ("comparison", page_documents.comparison),
+        ("demonstration", page_documents.demonstration),
+        ("data", page_documents.data_set),
+        ("activation", page_documents.activations),
+        ("watch", page_documents.watch),
+    ],
+)
+def test_every_sentence_of_the_document_is_shown(pages, kind, make):
+    made, body = make(), " ".join(Tree(pages[kind]).one("body")["text"].split())
+    # A caption of no figure, a score that was tried, and the description of a metric that this audit has not.
+    unused = {"deployed caption", "msp of calibrated logits"}
+    unused |= {text for pair in made.get("conventions", ()) if pair[0] == "Objectness deviation" for text in pair}
+    assert {words for words in sentences(made) if words not in body} <= unused
 
 
 @pytest.mark.parametrize("kind", TWINS)
@@ -188,10 +214,3 @@ def test_what_cannot_be_drawn_is_said_and_nothing_is_written(tmp_path, write, wh
         write(path, made, *([[]] if write is write_activation_page else []))
     assert path.read_text(encoding="utf-8") == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_pages_of_data_sets_are_known(tmp_path):
-    WRITERS["data"](tmp_path / "a.html")
-    (tmp_path / "b.html").write_text("<html>calibrant data inspect</html>")
-    (tmp_path / "c.html").mkdir()
-    assert [is_page(tmp_path / f"{name}.html") for name in "abcd"] == [True, False, False, False]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from calibrant.selective import max_logit_given_msp, normalised_given_max_logit, sorted_logits
+from tests.helpers.errors import facts
 
 
 @pytest.mark.parametrize("power", [1, 4, 5])
@@ -54,23 +55,6 @@ def test_bins_without_samples_are_left_out():
     (part,) = normalised_given_max_logit([0.9, 0.95], [3.0, 3.0], [0.5, 0.7])
     assert (part.low, part.high, part.count) == (0.8, 1.0, 2)
     assert math.isnan(part.slope)  # one largest logit has no slope
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"edges": [0.5]}, r"edges must be at least two rising shares, got \[0.5\]"),
-        ({"edges": [0.5, 0.5]}, "edges must be at least two rising shares"),
-        ({"width": 0}, "width must be finite and above 0"),
-        ({"msp": [0.5, 1.5]}, "msp must be"),
-        ({"max_logit": [0.5]}, r"must be equally long, got \[2, 1, 2\]"),
-        ({"normalised": [0.5, math.nan]}, "normalised must be finite"),
-    ],
-)
-def test_bins_that_cannot_be(settings, message):
-    arguments = {"msp": [0.5, 0.6], "max_logit": [1.0, 2.0], "normalised": [0.3, 0.4]} | settings
-    with pytest.raises(ValueError, match=message):
-        normalised_given_max_logit(**arguments)
 
 
 def slow_windows(msp, height, chosen, middles, width, fewest):
@@ -134,30 +118,28 @@ def test_narrow_spread_far_from_the_rest():
     np.testing.assert_allclose(seen.std[1], np.std(height[1000:]), rtol=1e-12)
 
 
-def test_one_kind_of_prediction_only():
-    seen = max_logit_given_msp([0.4, 0.5], [1, 2], [True, True], points=3, width=1.0, fewest=1)
-    assert seen.right.count.tolist() == [2, 2, 1]  # [-0.5, 0.5], [0, 1] and [0.5, 1.5]
-    assert seen.right.mean.tolist() == [1.5, 1.5, 2.0]
-    assert seen.wrong.count.tolist() == [0, 0, 0]
-    assert np.isnan(seen.wrong.std).all()
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("measure", "settings", "told"),
     [
-        ({"msp": [0.5, 1.5]}, "msp must be between 0 and 1, got 1.5 in row 1"),
-        ({"max_logit": [1.0]}, r"max_logit must have the shape of msp \[2\], got \[1\]"),
-        ({"max_logit": [1.0, np.inf]}, "max_logit must be finite, got inf in row 1"),
-        ({"correct": [1]}, r"correct must have the shape of msp \[2\], got \[1\]"),
-        ({"width": 0.0}, "width must be a number above 0 and at most 1, got 0.0"),
-        ({"points": 1}, "points must be a whole number of at least 2, got 1"),
-        ({"points": [0.5, 1.5]}, "points must be between 0 and 1, got 1.5 in row 1"),
-        ({"points": []}, "points must not be empty"),
-        ({"points": "many"}, "points must be a whole number of at least 2, got 'many'"),
-        ({"fewest": 0}, "fewest must be a whole number of at least 1, got 0"),
+        (normalised_given_max_logit, {"edges": [0.5]}, "edges [0.5]"),
+        (normalised_given_max_logit, {"edges": [0.5, 0.5]}, "edges"),
+        (normalised_given_max_logit, {"width": 0}, "width 0"),
+        (normalised_given_max_logit, {"msp": [0.5, 1.5]}, "msp 1.5"),
+        (normalised_given_max_logit, {"max_logit": [0.5]}, "[2, 1, 2]"),
+        (normalised_given_max_logit, {"normalised": [0.5, math.nan]}, "normalised finite"),
+        (max_logit_given_msp, {"msp": [0.5, 1.5]}, "msp 1.5 row 1"),
+        (max_logit_given_msp, {"max_logit": [1.0]}, "max_logit [2] [1]"),
+        (max_logit_given_msp, {"max_logit": [1.0, np.inf]}, "max_logit inf row 1"),
+        (max_logit_given_msp, {"correct": [1]}, "correct [2] [1]"),
+        (max_logit_given_msp, {"width": 0.0}, "width 0.0"),
+        (max_logit_given_msp, {"points": 1}, "points 2 1"),
+        (max_logit_given_msp, {"points": [0.5, 1.5]}, "points 1.5 row 1"),
+        (max_logit_given_msp, {"points": []}, "points"),
+        (max_logit_given_msp, {"points": "many"}, "points 'many'"),
+        (max_logit_given_msp, {"fewest": 0}, "fewest 1 0"),
     ],
 )
-def test_windows_that_cannot_be(settings, message):
-    given_ = {"msp": [0.5, 0.6], "max_logit": [1.0, 2.0], "correct": [1, 0], **settings}
-    with pytest.raises(ValueError, match=message):
-        max_logit_given_msp(**given_)
+def test_what_is_refused(measure, settings, told):
+    third = {"normalised": [0.3, 0.4]} if measure is normalised_given_max_logit else {"correct": [1, 0]}
+    with pytest.raises(ValueError, match=facts(*told.split())):
+        measure(**{"msp": [0.5, 0.6], "max_logit": [1.0, 2.0]} | third | settings)

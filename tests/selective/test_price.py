@@ -11,8 +11,10 @@ from calibrant.metrics import Interval
 from calibrant.selective import Outcome
 from calibrant.selective.policy.evidence import describe_cheapest, describe_majority
 from calibrant.selective.policy.file import from_dict, to_dict
+from calibrant.selective.policy.outcome import Counts
 from calibrant.selective.price import Answered, ClassAnswers, compare_with_constant, price_of
 from calibrant.selective.promise import LossTally, Promise
+from tests.helpers.policies import drawn
 
 NAMES = ("no", "yes")
 COVERAGE, SEEN = Interval(0.3, 0.27, 0.33), LossTally(40, 4.0)
@@ -131,6 +133,18 @@ def test_new_samples_are_judged_in_the_terms_of_the_promise():
         assert values["recall"] == pytest.approx((is_one & says).sum() / is_one.sum())
         judged = outcome.sentences()[1]
         assert promise.partition("=")[0] in judged
+
+
+def test_a_promise_kept_in_every_group_is_seldom_called_broken():
+    """A true risk that is the target, in 40 small groups: many have no error at all, and one or two have some."""
+    groups = {"g": np.arange(900) % 40}
+    policy = Policy.fit(Predictions.from_logits(*drawn(900, 4, scale=1.0), groups=groups), 0.01, group="g")
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(300):
+        counts = {str(k): Counts(20, 20, int(rng.binomial(20, 0.01))) for k in range(40)}
+        called += Outcome(policy, 800, 800, True, 8, 8, counts).promise_kept == "no"
+    assert called / 300 <= 0.05 + 3 * np.sqrt(0.0475 / 300)
 
 
 def test_a_score_without_information_is_warned_of():

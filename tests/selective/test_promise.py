@@ -7,6 +7,7 @@ from scipy.stats import betabinom, binom
 from calibrant.posthoc import NumpyOps
 from calibrant.selective.promise import LossTally, Promise, check_costs, parse_promises
 from calibrant.selective.thresholds.risk import ClassThreshold, abstaining_threshold
+from tests.helpers.errors import facts as error_facts
 from tests.helpers.exports import at
 
 CLASSES = ("cat", "dog: small")
@@ -132,40 +133,35 @@ def test_spellings():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "told"),
     [
-        ("precision:0.9", "promise must be precision=CLASS:SHARE"),
-        ("accuracy=cat:0.9", "promise must be"),
-        ("expected-risk=cat:0.1", "promise must be"),
-        ("precision=cat", "promise must be"),
-        (3, "promise must be"),
-        ([], "got nothing"),
-        ("recall=cats:0.9", "did you mean 'cat'"),
-        ("recall=cat:high", "must end in a share"),
-        ("recall=cat:1", "above 0 and below 1"),
-        ("recall=cat:nan", "must be a number"),
-        (["recall=cat:0.9", "precision=cat:0.9"], "several promises at once"),
-        (["precision=cat:0.9", "precision=cat:0.8"], "promised twice"),
+        ("precision:0.9", "precision=CLASS:SHARE"),
+        ("accuracy=cat:0.9", "precision recall"),
+        ("expected-risk=cat:0.1", "expected-risk"),
+        ("precision=cat", "precision=CLASS:SHARE"),
+        (3, "3"),
+        ([], "nothing"),
+        ("recall=cats:0.9", "'cats' 'cat'"),
+        ("recall=cat:high", "high"),
+        ("recall=cat:1", "0 1"),
+        ("recall=cat:nan", "nan"),
+        (["recall=cat:0.9", "precision=cat:0.9"], "several"),
+        (["precision=cat:0.9", "precision=cat:0.8"], "twice"),
     ],
 )
-def test_what_is_refused(text, message):
-    with pytest.raises(ValueError, match=message) as error:
+def test_what_is_refused(text, told):
+    with pytest.raises(ValueError, match=error_facts(*told.split())) as error:
         parse_promises(text, CLASSES, 2)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("costs", "message"),
+    ("costs", "told"),
     [
-        ([[0, 1]], r"costs must be \[2, 2\], by label and answer"),
-        ([[0, -1], [1, 0]], "between 0 and"),
-        ([[0, np.nan], [1, 0]], "between 0 and"),
-        ([[0, 0], [0, 0]], "some above 0"),
-        ([["a", 1], [1, 0]], "costs must be numbers"),
-        ([[0, 1], [1]], "costs must be numbers"),
-        (None, "costs must be"),
+        ([[0, 1]], "[2, 2]"), ([[0, -1], [1, 0]], "0"), ([[0, np.nan], [1, 0]], "0"), ([[0, 0], [0, 0]], "above 0"),
+        ([["a", 1], [1, 0]], "numbers"), ([[0, 1], [1]], "numbers"), (None, "[]"),
     ],
-)
-def test_costs_that_are_refused(costs, message):
-    with pytest.raises(ValueError, match=message):
+)  # fmt: skip
+def test_costs_that_are_refused(costs, told):
+    with pytest.raises(ValueError, match=error_facts("costs", *told.split())):
         check_costs(costs, 2)

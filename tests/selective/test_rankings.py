@@ -15,13 +15,11 @@ from calibrant.metrics import RiskCoverage
 from calibrant.posthoc import LogitNorm
 from calibrant.report import draw_errors_by_source, draw_max_logit_given_msp, draw_risk_coverage_by_method
 from calibrant.selective import errors_by_source, max_logit_given_msp, risk_coverage_by_method
+from tests.helpers.errors import facts
 from tests.helpers.metric_data import CASES, close
 from tests.reference import metrics as R
 
 case = pytest.mark.parametrize("data", CASES.values(), ids=CASES.keys())
-
-
-# ---------------------------------------------------------------------- risk and coverage
 
 
 @case
@@ -79,37 +77,29 @@ def test_a_thinned_curve_looks_the_same(points):
         assert (shown.min(), shown.max()) == (all_of_it.min(), all_of_it.max())
 
 
-def test_a_thinned_line_stays_within_a_pixel():
-    rng = np.random.default_rng(2)
-    score = rng.random(50021)
-    correct = rng.random(50021) < score
-    whole = plain_curve(score, correct)
-    curve = risk_coverage_by_method({"x": score}, correct)["x"]
-    settled = whole.coverage > 0.02
-    drawn = np.interp(whole.coverage, curve.coverage, curve.risk)
-    # The line is never further from the curve than the curve itself goes within two slices.
-    assert np.abs(drawn - whole.risk)[settled].max() < 1.5e-3
+REFUSED = [
+    (lambda: risk_coverage_by_method({}, [1]), "scores none"),
+    (lambda: risk_coverage_by_method([0.5], [1]), "scores list"),
+    (lambda: risk_coverage_by_method({"a": [0.5, 0.6]}, [1]), "scores['a'] [2] [1]"),
+    (lambda: risk_coverage_by_method({"a": [0.5, np.nan]}, [1, 0]), "scores['a'] nan row 1"),
+    (lambda: risk_coverage_by_method({"a": [0.5]}, {"b": [1]}), "'a' 'b'"),
+    (lambda: risk_coverage_by_method({"a": [0.5]}, [1], risks=[0.1, 2]), "risks 2"),
+    (lambda: risk_coverage_by_method({"a": [0.5]}, [1], risks="x"), "risks 'x'"),
+    (lambda: risk_coverage_by_method({"a": [0.5]}, [1], points=3), "points 4 3"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], [True], 0.5), "shifted [2] [1]"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], [0, 2], 0.5), "shifted 2 row 1"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], ["a", "b"], 0.5), "shifted"),
+    (lambda: errors_by_source([0.5, 0.6], [1], [True, False], 0.5), "correct [2] [1]"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], [True, False], 0.0), "coverage 0.0"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], [True, False], [0.5, 1.5]), "coverage 1.5"),
+    (lambda: errors_by_source([0.5, 0.6], [1, 0], [True, False], []), "coverage none"),
+]
 
 
-@pytest.mark.parametrize(
-    ("scores", "correct", "settings", "message"),
-    [
-        ({}, [1], {}, "at least one name to scores, got none"),
-        ([0.5], [1], {}, "at least one name to scores, got list"),
-        ({"a": [0.5, 0.6]}, [1], {}, r"correct must have the shape of scores\['a'\] \[2\], got \[1\]"),
-        ({"a": [0.5, np.nan]}, [1, 0], {}, r"scores\['a'\] must be finite, got nan in row 1"),
-        ({"a": [0.5]}, {"b": [1]}, {}, "correct must have the names of scores 'a', got 'b'"),
-        ({"a": [0.5]}, [1], {"risks": [0.1, 2]}, "risks must be a number between 0 and 1, got 2"),
-        ({"a": [0.5]}, [1], {"risks": "x"}, "risks must be a number between 0 and 1, got 'x'"),
-        ({"a": [0.5]}, [1], {"points": 3}, "points must be a whole number of at least 4, got 3"),
-    ],
-)
-def test_curves_that_cannot_be(scores, correct, settings, message):
-    with pytest.raises(ValueError, match=message):
-        risk_coverage_by_method(scores, correct, **settings)
-
-
-# ---------------------------------------------------------------------- the errors' origin
+@pytest.mark.parametrize(("call", "told"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_is_refused(call, told):
+    with pytest.raises(ValueError, match=facts(*told.split())):
+        call()
 
 
 def over_all_orders(score, correct, shifted, accepted):
@@ -157,16 +147,6 @@ def test_errors_agree_with_the_risk_and_with_no_ties_with_a_loop(data):
             assert (seen.errors[k], seen.shifted_errors[k]) == (len(wrong), sum(bool(shifted[i]) for i in wrong))
 
 
-def test_errors_by_hand():
-    # Pooled and sorted: wrong original | a tie of one wrong shifted, one right, one wrong original | right shifted.
-    seen = errors_by_source([5, 3, 3, 3, 1], [0, 0, 1, 0, 1], [0, 1, 0, 0, 1], 0.5)
-    assert seen.accepted.tolist() == [3]
-    assert seen.errors.tolist() == close([1 + 2 * 2 / 3])
-    assert seen.shifted_errors.tolist() == close([2 / 3])
-    assert seen.shifted_share.tolist() == close([2 / 7])
-    assert seen.coverage.tolist() == [0.5]
-
-
 def test_errors_do_not_depend_on_the_order_of_rows():
     rng = np.random.default_rng(7)
     score, correct, shifted = rng.integers(0, 20, 997) / 20, rng.random(997) < 0.7, rng.random(997) < 0.4
@@ -175,27 +155,6 @@ def test_errors_do_not_depend_on_the_order_of_rows():
     second = errors_by_source(torch.from_numpy(score[order]), correct[order], shifted[order], (0.1, 0.33))
     for name in ("accepted", "risk", "errors", "original_errors", "shifted_errors", "shifted_share"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"shifted": [True]}, r"shifted must have the shape of scores \[2\], got \[1\]"),
-        ({"shifted": [0, 2]}, "shifted must be True and False or 1 and 0, got 2 in row 1"),
-        ({"shifted": ["a", "b"]}, "shifted must be True and False or 1 and 0"),
-        ({"correct": [1]}, r"correct must have the shape of scores \[2\], got \[1\]"),
-        ({"coverage": 0.0}, "coverage must be a number above 0 and at most 1, got 0.0"),
-        ({"coverage": [0.5, 1.5]}, "coverage must be a number above 0 and at most 1, got 1.5"),
-        ({"coverage": []}, "coverage must be at least one share, got none"),
-    ],
-)
-def test_errors_that_cannot_be(settings, message):
-    given_ = {"scores": [0.5, 0.6], "correct": [1, 0], "shifted": [True, False], **settings}
-    with pytest.raises(ValueError, match=message):
-        errors_by_source(**given_)
-
-
-# ---------------------------------------------------------------------- SC, Result 1
 
 
 @st.composite
@@ -207,35 +166,14 @@ def positive_logits(draw):
     return scale * logits, scale * draw(st.floats(0.1, 10))
 
 
-def ratio(v, p):
-    return v.max() / np.sum(v**p) ** (1 / p)
-
-
-@given(positive_logits(), st.floats(1, 10))
-def test_result_1_by_its_formula(drawn, p):
-    """SC Eq. 19: a common offset lowers the normalised largest logit, whatever the softmax says."""
-    v, eta = drawn
-    assert ratio(v + eta, p) < ratio(v, p)
-
-
 @given(positive_logits(), st.integers(1, 10))
 def test_result_1_by_logit_norm(drawn, p):
+    """SC Eq. 19: a common offset lowers the normalised largest logit, whatever the softmax says."""
     v, eta = drawn
     rows = torch.from_numpy(np.stack([v, v + eta]))
     before, after = LogitNorm(powers=[p], centre=False).scores(rows)[p].tolist()
-    assert before == pytest.approx(ratio(v, p), rel=1e-12)
+    assert before == pytest.approx(v.max() / np.sum(v**p) ** (1 / p), rel=1e-12)
     assert after < before
-
-
-@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=9), st.integers(1, 10**6), st.integers(1, 12))
-def test_result_1_in_whole_numbers(v, eta, p):
-    """Without rounding, over six orders of magnitude; equal entries are the case without a change."""
-    before, after = (Fraction(max(w) ** p, sum(x**p for x in w)) for w in (v, [x + eta for x in v]))
-    assert (after < before) == (len(set(v)) > 1)
-    assert after <= before
-
-
-# ---------------------------------------------------------------------- figures
 
 
 def sample(seed, size, decimals=None):
@@ -253,25 +191,6 @@ def results():
     curves = risk_coverage_by_method({"$msp$": msp, "_logit": height, "x" * 90: rng.random(2003)}, correct)
     errors = {name: errors_by_source(x, correct, shifted, [0.1, 0.5]) for name, x in (("a", msp), ("b", height))}
     return curves, max_logit_given_msp(msp, height, correct), errors
-
-
-FIGURES = {
-    "curves": lambda target, parts, **k: draw_risk_coverage_by_method(target, parts[0], target_risk=0.05, **k),
-    "bands": lambda target, parts, **k: draw_max_logit_given_msp(target, parts[1], **k),
-    "errors": lambda target, parts, **k: draw_errors_by_source(target, parts[2], coverage=0.1, **k),
-}
-
-
-@pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_figures_are_written_and_the_same_each_time(tmp_path, name, suffix, magic):
-    contents = set()
-    for file in ("a", "b"):
-        FIGURES[name](tmp_path / f"{file}{suffix}", results(), title="$5 & <b>")
-        contents.add((tmp_path / f"{file}{suffix}").read_bytes())
-    assert len(contents) == 1
-    assert contents.pop().startswith(magic)
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("layout", [None, "constrained"])
@@ -309,9 +228,11 @@ def test_figures_draw_the_numbers_given(layout):
     assert axis.get_xlabel() == "errors at 50% coverage"
 
 
-def test_figures_of_next_to_nothing(tmp_path):
-    draw_risk_coverage_by_method(tmp_path / "a.png", risk_coverage_by_method({"a": [0.5]}, [1]))
-    draw_max_logit_given_msp(tmp_path / "b.png", max_logit_given_msp([0.5], [1.0], [1]))
+def test_figures_of_next_to_nothing_and_the_same_each_time(tmp_path):
+    for _ in range(2):
+        draw_risk_coverage_by_method(tmp_path / "a.svg", risk_coverage_by_method({"$a_": [0.5]}, [1]), title="$5 & <b>")
+        draw_max_logit_given_msp(tmp_path / "b.svg", max_logit_given_msp([0.5], [1.0], [1]))
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
     axis = Figure().subplots()
     draw_errors_by_source(axis, {"a": errors_by_source([0.5], [1], [True])})
     assert [t.get_text() for t in axis.texts] == ["no errors"]
@@ -320,25 +241,20 @@ def test_figures_of_next_to_nothing(tmp_path):
 def test_figures_that_cannot_be_drawn_say_why(tmp_path):
     curves, bands, errors = results()
     path = tmp_path / "x.png"
-    with pytest.raises(ValueError, match="at least one name to its numbers, got none"):
-        draw_risk_coverage_by_method(path, {})
-    with pytest.raises(ValueError, match="at least one name to its numbers, got list"):
-        draw_errors_by_source(path, list(errors.values()))
-    with pytest.raises(ValueError, match="the curve 'a' needs the series coverage, risk, and 'coverage' is missing"):
-        draw_risk_coverage_by_method(path, {"a": 1})
-    with pytest.raises(ValueError, match="target_risk must be a number between 0 and 1, got 5"):
-        draw_risk_coverage_by_method(path, curves, target_risk=5)
-    with pytest.raises(ValueError, match="needs what max_logit_given_msp gives, got dict"):
-        draw_max_logit_given_msp(path, {})
-    with pytest.raises(ValueError, match=r"has the coverages \[0.1, 0.5\], choose one with coverage="):
-        draw_errors_by_source(path, errors)
-    with pytest.raises(ValueError, match=r"coverage must be one of the result 'a', \[0.1, 0.5\], got 0.2"):
-        draw_errors_by_source(path, errors, coverage=0.2)
     one, other = (errors_by_source([0.5, 0.6], [1, 0], [True, False], c) for c in (0.5, 1.0))
-    with pytest.raises(ValueError, match="results at one coverage, got several"):
-        draw_errors_by_source(path, {"a": one, "b": other})
-    with pytest.raises(ValueError, match="sources must be two words"):
-        draw_errors_by_source(path, {"a": one}, sources=["x"])
-    with pytest.raises(ValueError, match=r"written as \.png"):
+    for draw, given_, settings, told in (
+        (draw_risk_coverage_by_method, {}, {}, "none"),
+        (draw_errors_by_source, list(errors.values()), {}, "list"),
+        (draw_risk_coverage_by_method, {"a": 1}, {}, "'a' coverage"),
+        (draw_risk_coverage_by_method, curves, {"target_risk": 5}, "target_risk 5"),
+        (draw_max_logit_given_msp, {}, {}, "max_logit_given_msp dict"),
+        (draw_errors_by_source, errors, {}, "[0.1, 0.5] coverage="),
+        (draw_errors_by_source, errors, {"coverage": 0.2}, "coverage 'a' 0.2"),
+        (draw_errors_by_source, {"a": one, "b": other}, {}, "coverage several"),
+        (draw_errors_by_source, {"a": one}, {"sources": ["x"]}, "sources"),
+    ):
+        with pytest.raises(ValueError, match=facts(*told.split())):
+            draw(path, given_, **settings)
+    with pytest.raises(ValueError, match=facts(".png")):
         draw_max_logit_given_msp(tmp_path / "x.gif", bands)
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -9,36 +10,30 @@ import pytest
 from calibrant import Predictions
 from calibrant.predictions import files
 from calibrant.predictions.formats import csv as csv_format
-from tests.helpers.predictions import Q, refusal, refusal_of, write_table
+from tests.helpers.errors import facts
+from tests.helpers.predictions import Q, refusal, write_table
 
 
-def test_tabs_and_compression_are_read_and_pickles_are_not(tmp_path):
+def test_tabs_and_compression_are_read(tmp_path):
     body = write_table(tmp_path / "a.csv", "logits_0,logits_1,logits_2,labels", [0, 1, 2, 0]).read_text()
     (tmp_path / "a.tsv").write_text(body.replace(",", "\t"))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(body.encode()))
     (tmp_path / "a.TSV.gz").write_bytes(gzip.compress(body.replace(",", "\t").encode()))
-    for name in ("a.csv", "a.tsv", "a.csv.gz", "a.TSV.gz"):
+    for mark in ";\t|":
+        (tmp_path / f"{ord(mark)}.csv").write_text(body.replace(",", mark))
+    for name in ("a.csv", "a.tsv", "a.csv.gz", "a.TSV.gz", "59.csv", "9.csv", "124.csv"):
         opened = Predictions.open(tmp_path / name)
-        assert opened.logits.tolist() == Q.tolist()
-        assert len(opened) == 4
-    assert len(Predictions.open(str(tmp_path / "*.tsv"))) == 4
+        assert (opened.logits.tolist(), opened.labels.tolist()) == (Q.tolist(), [0, 1, 2, 0])
     broken = gzip.compress(body.replace("0.375", "x").encode())
     (tmp_path / "a.csv.gz").write_bytes(broken)
-    assert refusal_of(Predictions.open, tmp_path / "a.csv.gz").endswith(
-        "'logits_1' must be a number, got 'x' in line 4"
-    )
+    assert re.search(facts("'logits_1'", "'x'", "line 4"), refusal(tmp_path / "a.csv.gz"))
     for cut in (broken[:-20], broken[:5], b"", b"hello"):
         (tmp_path / "a.csv.gz").write_bytes(cut)
-        assert refusal_of(Predictions.open, tmp_path / "a.csv.gz").startswith(f"{tmp_path / 'a.csv.gz'}: ")
-    for name in ("x.pt", "x.pth", "x.pkl"):
-        text = refusal_of(Predictions.open, tmp_path / name)
-        end = "(save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read)"
-        assert text.endswith(end)
-    with pytest.raises(ValueError, match=r"predictions are written as .*, got '\.tsv'$"):
-        Predictions.from_logits(Q, [0] * 4).save(tmp_path / "b.tsv")
+        refusal(tmp_path / "a.csv.gz")
 
 
 HEADER = b"logits_0,logits_1,labels\n"
+START = '\ufeff\nlogits_0,logits_1,labels,note\n1,2,0,"two\nlines"\n\n'
 FILL = {
     "line": (b"0.", b"0" * (1 << 20)),
     "quote": (b'"', b"0" * (1 << 20)),
@@ -57,14 +52,14 @@ def test_a_bomb_is_refused_by_its_start(fill, header, monkeypatch, tmp_path):
     part = gzip.compress(repeated * 4, 9)
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(header + start) + part * 80)
-    assert "must become at most 100 times as large as its" in refusal(path)
+    assert "100 times" in refusal(path)
 
 
 def test_a_bomb_of_full_size(tmp_path):
     """Some 4.5 GB in 4.5 MB."""
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(HEADER) + gzip.compress(bytes(1 << 24), 9) * 280)
-    assert "must become at most 100 times as large as its 4," in refusal(path)
+    assert "100 times" in refusal(path)
 
 
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
@@ -87,39 +82,53 @@ def test_an_honest_compressed_table_is_streamed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "end"),
+    ("body", "told"),
     [
-        ("logits_0,logits_1,labels\n1,{digits}x,0\n", "in line 2"),
-        ("logits_0,logits_1,labels\n1,2,{digits}\n", "(use .astype(int))"),
-        ("logits_0,logits_1,labels\n1,2,{digits}x\n", "class_names=[...])"),
-        ("confidence,predicted,labels\n0.5,{digits}x,{digits}\n", "got text and numbers"),
-        ("confidence,correct\n0.5,{digits}\n", "in line 2"),
-        ("logits_0,logits_1,labels,note\n1,x,0,{digits}{digits}\n", "has more than 131,072 characters"),
-        ("logits_0,logits_1,labels,note\n1,nan,0,{digits}{digits}\n", "got nan in row 0 (counted from 0), class 1"),
-        ("logits_0,logits_1,labels,{digits}{digits}\n1,2,0,1\n", "has more than 131,072 characters"),
-        ("logits_{digits},logits_1,labels\n1,2,2\n", "or list all of them"),
+        ("logits_0,logits_1,labels\n1,{digits}x,0\n", "line 2"),
+        ("logits_0,logits_1,labels\n1,2,{digits}\n", "labels"),
+        ("logits_0,logits_1,labels\n1,2,{digits}x\n", "labels"),
+        ("confidence,predicted,labels\n0.5,{digits}x,{digits}\n", "text numbers"),
+        ("confidence,correct\n0.5,{digits}\n", "line 2"),
+        ("logits_0,logits_1,labels,note\n1,x,0,{digits}{digits}\n", "131,072"),
+        ("logits_0,logits_1,labels,note\n1,nan,0,{digits}{digits}\n", "nan row 0 class 1"),
+        ("logits_0,logits_1,labels,{digits}{digits}\n1,2,0,1\n", "131,072"),
+        ("logits_{digits},logits_1,labels\n1,2,2\n", "list"),
     ],
 )
-def test_fields_of_very_many_digits(body, end, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text(body.format(digits="9" * 131_000))
-    assert refusal(path).endswith(end)
+def test_fields_of_very_many_digits(body, told, tmp_path):
+    (tmp_path / "a.csv").write_text(body.format(digits="9" * 131_000))
+    assert re.search(facts(*told.split()), refusal(tmp_path / "a.csv"))
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("label,prob\n1,0.5\n,0.5\n", "labels (column 'label') has no value in line 3: fill it in, or leave such rows"),
-        ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "has no value in line 3: fill it in"),
-        ("label,logits.a,logits.b\na,1,2\n,1,2\n", "has no value in line 3: fill it in"),
-        ("label,prob\n1,50%\n", "got '50%' in line 2 (percentages? leave out the % and divide by 100)"),
-        ("label,prob\n1,0.5,\n", "line 2 has 3 fields, expected 2 (does every line end in ','?)"),
-        ("label,prob\n1,0.5,7\n", "line 2 has 3 fields, expected 2"),
-    ],
-)
-def test_mistakes_of_people_are_said_with_their_remedy(tmp_path, body, message):
+MISTAKES = [
+    ("label,prob\n1,0.5\n,0.5\n", "'label'|no value|line 3"),
+    ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "label|no value|line 3"),
+    ("label,logits.a,logits.b\na,1,2\n,1,2\n", "label|no value|line 3"),
+    ("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n", "2.5|line 2"),
+    ("logits_0,logits_1,labels\n,2,0\n1,3,0\n", "'logits_0'|no value|line 2"),
+    ("logits_0,logits_1,labels\n1,2,0\n2,3,1.0\n", "labels|'1.0'|line 3"),
+    ("logits_0,logits_1,labels\n" + "1,2,0\n" * 300_000 + "1,2,cat\n", "'labels'|'cat'|line 300002"),
+    ("label,prob\n1,50%\n", "'50%'|line 2|100"),
+    ("label,prob\n1,0.5,\n", "line 2|3|2|','"),
+    ("label,prob\n1,0.5,7\n", "line 2|3|2"),
+    ('labels,logits_0,logits_1\n0,"1,5","0,5"\n', "decimal comma"),
+    ("labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n1;2;x\n", "'logits_1'|'x'|line 4"),
+    ("confidence,correct\n1,true\n0.5,2\n", "correct|'2'|line 3"),
+    ("", "empty"),
+    ("confidence,correct\n", "no rows"),
+    ("labels,probabilities\n", "no rows"),
+    # Empty lines and line breaks inside quotes count as an editor counts them.
+    (START + "nan,1,0,x\n1,2,1,x\n", "logits|nan|line 6|class 0"),
+    (START + "1,2,5,x\n1,2,1,x\n", "labels|0..1|5|line 6"),
+    (START + "1,2\n1,2,1,x\n", "line 6|2|4"),
+    (START + "1,z,0,x\n1,2,1,x\n", "'logits_1'|'z'|line 6"),
+]
+
+
+@pytest.mark.parametrize(("body", "told"), MISTAKES, ids=lambda value: value[-30:])
+def test_mistakes_of_people_are_said_with_their_line_and_remedy(tmp_path, body, told):
     (tmp_path / "a.csv").write_text(body)
-    assert message in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
+    assert re.search(facts(*told.split("|")), refusal(tmp_path / "a.csv"))
 
 
 def test_labels_that_are_whole_numbers_with_a_point(tmp_path):
@@ -128,48 +137,17 @@ def test_labels_that_are_whole_numbers_with_a_point(tmp_path):
     assert (predictions.labels.tolist(), predictions.probabilities[:, 1].tolist()) == ([1, 0], [0.75, 0.25])
     (tmp_path / "a.csv").write_text("label,logits_0,logits_1,logits_2\n2.0,1,2,3\n0.0,1,2,3\n")
     assert Predictions.open(tmp_path / "a.csv").labels.tolist() == [2, 0]
-    (tmp_path / "a.csv").write_text("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n")
-    assert "got '2.5' in line 2" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
-
-
-def test_errors_in_text_give_the_line_an_editor_shows(tmp_path):
-    """Empty lines and line breaks inside quotes count as an editor counts them."""
-    path = tmp_path / "a.csv"
-    start = '\ufeff\nlogits_0,logits_1,labels,note\n1,2,0,"two\nlines"\n\n'
-    for row, end in (
-        ("nan,1,0,x", "logits must be finite, got nan in line 6, class 0"),
-        ("1,2,5,x", "labels must lie in 0..1, got 5 in line 6"),
-        ("1,2", "line 6 has 2 fields, expected 4"),
-        ("1,z,0,x", "column 'logits_1' must be a number, got 'z' in line 6"),
-    ):
-        path.write_text(start + row + "\n1,2,1,x\n")
-        assert refusal_of(Predictions.open, path) == f"{path}: {end}"
-
-
-@pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_a_header_without_commas_says_what_separates_columns(tmp_path, mark):
-    body = write_table(tmp_path / "a.csv", "logits_0,logits_1,logits_2,labels", [0, 1, 2, 0]).read_text()
-    (tmp_path / "b.csv").write_text(body.replace(",", mark))
-    predictions = Predictions.open(tmp_path / "b.csv")
-    assert (predictions.logits.tolist(), predictions.labels.tolist()) == (Q.tolist(), [0, 1, 2, 0])
 
 
 def test_decimal_commas_beside_semicolons(tmp_path):
-    rows = "labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n"
-    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "a.csv").write_text("labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n")
     assert Predictions.open(tmp_path / "a.csv").logits.tolist() == [[1.5, -0.25], [2.0, 0.15]]
-    (tmp_path / "a.csv").write_text(rows + "1;2;x\n")
-    assert "column 'logits_1' must be a number, got 'x' in line 4" in refusal_of(Predictions.open, tmp_path / "a.csv")
-    (tmp_path / "a.csv").write_text('labels,logits_0,logits_1\n0,"1,5","0,5"\n')
-    assert "a decimal comma? write 0.5" in refusal_of(Predictions.open, tmp_path / "a.csv")
 
 
-def test_text_that_is_not_utf8(tmp_path):
-    body = "label,logits.für,logits.wider\nfür,1,2\nwider,2,1\n"
-    (tmp_path / "a.csv").write_bytes(body.encode("latin-1"))
-    assert "save the file as UTF-8" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
-    (tmp_path / "a.csv").write_bytes(body.encode("utf-16"))
-    assert "save the file as UTF-8" in refusal_of(Predictions.open, tmp_path / "a.csv")
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_that_is_not_utf8(encoding, tmp_path):
+    (tmp_path / "a.csv").write_bytes("label,logits.für,logits.wider\nfür,1,2\nwider,2,1\n".encode(encoding))
+    assert "UTF-8" in refusal(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("spreadsheet_safe", [False, True])

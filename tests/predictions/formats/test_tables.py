@@ -1,7 +1,8 @@
-"""Tables: frames of pandas and polars, columns of every type."""
+"""Tables: frames of pandas and polars, columns of every type, every layout of Parquet, lists that become too large."""
 
 import datetime
 import decimal
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,17 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Predictions, audit
-from tests.helpers.predictions import N, make, refusal, refused
+from calibrant import Predictions
+from calibrant.predictions import files
+from calibrant.predictions.formats import parquet
+from tests.helpers.errors import facts
+from tests.helpers.predictions import C, N, make, refusal
 
 
 def test_names_of_classes_label_the_rows_of_a_table(tmp_path):
     p = make("probabilities")
     names = np.array(["cat", "dog", "cow"])
     columns = {name: p.probabilities[:, j] for j, name in enumerate(names)}
-    pq.write_table(
-        pa.table({**columns, "truth": names[p.labels], "site": ["x"] * N, "no": [None] * N}), tmp_path / "a.parquet"
-    )
+    table = pa.table({**columns, "truth": names[p.labels], "site": ["x"] * N, "no": [None] * N})
+    pq.write_table(table, tmp_path / "a.parquet")
     mapped = {"labels": "truth", "probabilities": ["cow", "cat", "dog"]}
     opened = Predictions.open(tmp_path / "a.parquet", columns=mapped, groups=["site"])
     assert opened.class_names == ("cow", "cat", "dog")
@@ -28,10 +31,7 @@ def test_names_of_classes_label_the_rows_of_a_table(tmp_path):
     assert np.array_equal(np.array(opened.class_names)[opened.labels], names[p.labels])
     assert opened.groups["site"].tolist() == ["x"] * N
     again = Predictions.open(tmp_path / "a.parquet", columns=mapped, class_names=["a", "b", "c"])
-    with pytest.raises(
-        ValueError,
-        match=r"a\.parquet: labels \(column 'truth'\) must be among the class names a, b, c, got '\w+' in row 0 ",
-    ):
+    with pytest.raises(ValueError, match=facts("labels", "'truth'", "a, b, c", "row 0")):
         again.load()
     text = "\r\n".join(
         ["\ufeffid,truth,p_1,p_0,p_2,note", '7,dog,0.5,0.25,0.25,"a\r\nb"', "08,cat,0,1,0,", "9,dog,1e-1,.4,0.5,x", ""]
@@ -43,7 +43,6 @@ def test_names_of_classes_label_the_rows_of_a_table(tmp_path):
     assert opened.probabilities.tolist() == [[0.25, 0.5, 0.25], [1, 0, 0], [0.4, 0.1, 0.5]]
     assert opened.labels.tolist() == [1, 0, 1]
     assert opened.ids.tolist() == ["7", "08", "9"]
-    assert len(opened) == 3
     make("probabilities").save(tmp_path / "b.csv")
     assert repr(Predictions.open(tmp_path / "b.csv")).startswith(f"Predictions({tmp_path}")  # no pass to count rows
 
@@ -68,37 +67,19 @@ def test_columns_and_labels_are_matched_by_name(kind):
     assert (found.split, found.files) == ("val", ())
 
 
-@pytest.mark.parametrize("kind", FRAMES)
-def test_our_own_names_need_no_mapping(kind):
-    z = np.log(SHARES).astype(np.float32)
-    columns = {"label": TRUTH, "logits_0": z[:, 0], "logits_1": z[:, 1], "logits_2": z[:, 2], "id": np.arange(40)}
-    found = Predictions.from_frame(FRAMES[kind](columns))
-    np.testing.assert_array_equal(found.logits, z)
-    np.testing.assert_array_equal(found.labels, TRUTH)
-    assert audit(found, replicates=20).metrics == audit(Predictions.from_logits(z, TRUTH), replicates=20).metrics
-
-
-@pytest.mark.parametrize("kind", ["pandas", "polars"])
-def test_arrays_of_frames_are_taken_as_they_are(kind):
-    frame = FRAMES[kind]({"a": SHARES[:, 0], "b": SHARES[:, 1], "c": SHARES[:, 2], "y": TRUTH})
-    found = Predictions.from_probabilities(frame[["a", "b", "c"]], frame["y"])
-    np.testing.assert_array_equal(found.probabilities, SHARES)
-    np.testing.assert_array_equal(found.labels, TRUTH)
-
-
 @pytest.mark.parametrize(
-    ("frame", "words"),
+    ("frame", "told"),
     [
-        ({"a": [1.0]}, "frame must be a frame of pandas, polars or another library with eager frames, got dict"),
-        (pl.DataFrame({"a": [1.0]}).lazy(), "frame must be a frame of pandas.* got LazyFrame"),
-        (pd.DataFrame({"a": [1.0]}), "frame: no logits, probabilities or confidence"),
-        (pd.DataFrame({"logits_0": [1.0], "logits_1": [2.0]}), "frame: .*labels"),
-        (pd.DataFrame({"logits_0": [1.0, None], "logits_1": [2.0, 3.0], "labels": [0, 1]}), "frame: .*no value|finite"),
+        ({"a": [1.0]}, "frame dict"),
+        (pl.DataFrame({"a": [1.0]}).lazy(), "frame LazyFrame"),
+        (pd.DataFrame({"a": [1.0]}), "frame logits"),
+        (pd.DataFrame({"logits_0": [1.0], "logits_1": [2.0]}), "frame labels"),
+        (pd.DataFrame({"logits_0": [1.0, None], "logits_1": [2.0, 3.0], "labels": [0, 1]}), "frame logits row 1"),
     ],
     ids=["dict", "lazy", "nothing", "labels", "empty value"],
 )
-def test_what_is_no_frame_of_predictions_is_refused(frame, words):
-    with pytest.raises(ValueError, match=words):
+def test_what_is_no_frame_of_predictions_is_refused(frame, told):
+    with pytest.raises(ValueError, match=facts(*told.split())):
         Predictions.from_frame(frame)
 
 
@@ -132,7 +113,7 @@ def test_columns_of_other_types(kind, role, tmp_path):
 
 def test_tables_with_nothing_in_them(tmp_path):
     pq.write_table(pa.table({}), tmp_path / "a.parquet")
-    assert "the table has no columns" in refusal(tmp_path / "a.parquet")
+    assert "columns" in refusal(tmp_path / "a.parquet")
     schema = pa.schema({"logits": pa.list_(pa.float64(), 2), "labels": pa.int64()})
     with pq.ParquetWriter(tmp_path / "b.parquet", schema) as writer:
         for rows in (0, 2, 0, 1, 0):
@@ -143,68 +124,25 @@ def test_tables_with_nothing_in_them(tmp_path):
     assert "class_names must be a list" in refusal(tmp_path / "a.npz")
 
 
-def test_values_that_do_not_belong_in_a_table(tmp_path):
-    def parquet(message, **columns):
-        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-        refused(tmp_path / "a.parquet", message)
+Y = [0, 1, 0]
+FEW, GAP = [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0]], [[1.0, 2.0], None, [1.0, 2.0]]
+VALUES = [
+    ({"logits": FEW, "labels": Y}, "'logits'|2|3|row 2"),
+    ({"logits": GAP, "labels": Y}, "'logits'|no value|row 1"),
+    ({"logits": [[1.0, 2.0], [1.0, 2.0], [1.0, None]], "labels": Y}, "'logits'|no value|row 2"),
+    ({"logits": [["1", "2"]] * 3, "labels": Y}, "'logits'|string"),
+    ({"logits": [0.5] * 3, "labels": [0, 1, 2]}, "two classes|3"),
+    ({"logits": [[1.0, 2.0]] * 3, "labels": [0, 1, None]}, "'labels'|no value|row 2"),
+    ({"logits": [[1.0, 2.0]] * 3, "labels": ["a"] * 3}, "'a'|row 0|--class-names|class_names="),
+    ({"confidence": [0.5], "correct": [[1]]}, "'correct'|list|row 0"),
+    ({"confidence": pa.array([], pa.float64()), "correct": Y[:0]}, "confidence|N >= 1|[0]"),
+]
 
-    y = [0, 1, 0]
-    parquet(
-        r"column 'logits' must be lists of 2 numbers, got 3 in row 2 .counted from 0.$",
-        logits=[[1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0]],
-        labels=y,
-    )
-    parquet(
-        "column 'logits' has no value in row 1 .counted from 0.: fill it in",
-        logits=[[1.0, 2.0], None, [1.0, 2.0]],
-        labels=y,
-    )
-    parquet(
-        "column 'logits' has no value in the list of row 2 .counted from 0.$",
-        logits=[[1.0, 2.0], [1.0, 2.0], [1.0, None]],
-        labels=y,
-    )
-    parquet("column 'logits' must be floating point, got .*string", logits=[["1", "2"]] * 3, labels=y)
-    parquet("one column is of two classes, and the labels are of 3", logits=[0.5] * 3, labels=[0, 1, 2])
-    parquet(
-        "column 'labels' has no value in row 2 .counted from 0.: fill it in",
-        logits=[[1.0, 2.0]] * 3,
-        labels=[0, 1, None],
-    )
-    parquet(
-        "labels must be whole numbers, or text with class names given, got 'a' in row 0 .*--class-names.*class_names=",
-        logits=[[1.0, 2.0]] * 3,
-        labels=["a"] * 3,
-    )
-    parquet(
-        r"column 'correct' must be numbers, got list<.* in row 0 .counted from 0.$", confidence=[0.5], correct=[[1]]
-    )
-    parquet(
-        r"confidence must be floating point \[N\] with N >= 1 .* got float64 \[0\]",
-        confidence=pa.array([], pa.float64()),
-        correct=y[:0],
-    )
 
-    def text(message, body):
-        (tmp_path / "a.csv").write_text(body)
-        refused(tmp_path / "a.csv", message)
-
-    text(r"column 'logits_1' must be a number, got 'x' in line 3$", "logits_0,logits_1,labels\n1,2,0\n1,x,0\n")
-    text(
-        r"column 'logits_0' has no value in line 2: fill it in, or leave such rows out$",
-        "logits_0,logits_1,labels\n,2,0\n1,3,0\n",
-    )
-    text(r"line 3 has 2 fields, expected 3$", "logits_0,logits_1,labels\n1,2,0\n1,3\n")
-    text(r"logits must be finite, got nan in line 3, class 0$", "logits_0,logits_1,labels\n1,2,0\nnan,3,1\n")
-    text(
-        r"labels must be whole numbers, or text with class names given, got '1.0' in line 3 \(use \.astype\(int\)\)$",
-        "logits_0,logits_1,labels\n1,2,0\n2,3,1.0\n",
-    )
-    text(r"correct must be true or false.* got '2' in line 3$", "confidence,correct\n1,true\n0.5,2\n")
-    long = "logits_0,logits_1,labels\n" + "1,2,0\n" * 300_000
-    text(r"column 'labels' must be a whole number, got 'cat' in line 300002$", long + "1,2,cat\n")
-    text(r"no rows after the header line$", "confidence,correct\n")
-    text(r"expected text in UTF-8", "confidence,correct\n0.5,1\n".encode("utf-16").decode("latin-1"))
+@pytest.mark.parametrize(("columns", "told"), VALUES, ids=lambda value: value if isinstance(value, str) else "")
+def test_values_that_do_not_belong_in_a_table(columns, told, tmp_path):
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert re.search(facts(*told.split("|")), refusal(tmp_path / "a.parquet"))
 
 
 def test_predicted_and_labels_of_a_frame_are_compared_with_each_other():
@@ -221,3 +159,82 @@ def test_a_column_may_serve_twice_in_a_frame():
     predictions = Predictions.from_frame(pa.table(columns), columns={"labels": "a", "ids": "a", "group.g": "b"})
     assert predictions.labels.tolist() == predictions.ids.tolist() == [0, 1, 1]
     assert predictions.groups["g"].tolist() == [5, 6, 7]
+
+
+def tables(p):
+    """The same logits in every layout that tables have."""
+    flat, z = pa.array(p.logits.reshape(-1)), p.logits
+    fixed = pa.FixedSizeListArray.from_arrays(flat, C)
+    order = [2, 0, 1]
+    return {
+        "fixed": {"logits": fixed},
+        "list": {"logits": pa.array(z.tolist(), pa.list_(pa.float64()))},
+        "large": {"logits": fixed.cast(pa.large_list(pa.float64()))},
+        "tensor": {"logits": pa.FixedShapeTensorArray.from_numpy_ndarray(z)},
+        "numbered": {f"logits_{j}": z[:, j] for j in order},
+        "padded": {f"logits_{j:03d}": z[:, j] for j in order},
+        "dotted": {f"logits.{j}": z[:, j] for j in order},
+        "named": {f"logits.{name}": z[:, j] for j, name in enumerate(("cat", "dog", "cow"))},
+    }
+
+
+@pytest.mark.parametrize("layout", ["fixed", "list", "large", "tensor", "numbered", "padded", "dotted", "named"])
+@pytest.mark.parametrize("size", [2, 4, 1000])
+def test_parquet_of_arrow_in_every_layout(layout, size, tmp_path):
+    p = make("probabilities")
+    p = Predictions.from_logits(p.probabilities, p.labels)
+    columns = tables(p)[layout]
+    table = pa.table(
+        {
+            "split": ["x"] * N,
+            **columns,
+            "label": p.labels.astype(np.int8),
+            "id": pa.array([f"i{i % 4}" for i in range(N)]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    opened = Predictions.open(tmp_path / "a.parquet")
+    assert len(opened) == N
+    assert np.array_equal(np.concatenate([b.logits for b in opened.batches(size)]), p.logits)
+    assert np.array_equal(opened.logits, p.logits)
+    assert np.array_equal(opened.labels, p.labels)
+    assert opened.ids.tolist() == [f"i{i % 4}" for i in range(N)]
+    assert opened.class_names == {"named": ("cat", "dog", "cow"), "dotted": ("0", "1", "2")}.get(layout)
+    assert opened.split is None
+
+
+def test_parquet_of_arrow_tensors_as_images(tmp_path):
+    p = make("images")
+    for z in (p.logits, np.ascontiguousarray(p.logits.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)):
+        columns = {"logits": z, "labels": np.array(p.labels)}
+        table = {name: pa.FixedShapeTensorArray.from_numpy_ndarray(array) for name, array in columns.items()}
+        pq.write_table(pa.table(table), tmp_path / f"{z.flags.c_contiguous}.parquet")
+    opened = Predictions.open(tmp_path / "True.parquet", kind="segmentation")
+    assert np.array_equal(opened.logits, p.logits)
+    assert np.array_equal(opened.labels, p.labels)
+    with pytest.raises(ValueError, match=facts("'logits'", "C order")):
+        Predictions.open(tmp_path / "False.parquet", kind="segmentation")
+
+
+@pytest.mark.parametrize("role", ["logits", "labels", "ids"])
+@pytest.mark.parametrize("kind", ["fixed", "list", "one long list"])
+def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, monkeypatch, tmp_path):
+    """A million zeros in a kilobyte; billions would fit as well."""
+    monkeypatch.setattr(files, "LEAST", 1 << 22)
+    size = 1_000_000
+    zeros = pa.array(np.zeros(size, np.float16))
+    lists = pa.FixedSizeListArray.from_arrays(zeros, size)
+    if kind != "fixed":
+        lists = pa.ListArray.from_arrays(pa.array([0, *([2] if kind != "list" else []), size]), zeros)
+    rows = len(lists)
+    columns = {"logits_0": [0.5] * rows, "logits_1": [0.5] * rows, "labels": [0] * rows}
+    columns = {"labels": columns["labels"]} if role == "logits" else columns
+    pq.write_table(pa.table({**columns, role: lists}), tmp_path / "a.parquet")
+    assert re.search(facts(f"'{role}'", "100 times"), refusal(tmp_path / "a.parquet"))
+
+
+def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(parquet, "LEAST_SAMPLE", 1 << 21)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(500_000)), 500_000)
+    pq.write_table(pa.table({"logits": lists, "labels": [0]}), tmp_path / "a.parquet")
+    assert "100 times" in refusal(tmp_path / "a.parquet")

@@ -1,6 +1,6 @@
 """What a fit notes: calibration out of sample, the majority class, and how the samples of the threshold look."""
 
-import copy
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +19,10 @@ from calibrant.selective.policy.evidence import (
     is_poor,
 )
 from calibrant.selective.policy.file import from_dict, to_dict
-from calibrant.selective.policy.file_entries import read_entries
 from calibrant.selective.policy.selection import Candidate, Selection
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds.samples import draw_uniform, share_for_choice
+from tests.helpers.errors import facts
 from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
 
@@ -53,13 +53,10 @@ def test_a_model_that_no_scale_repairs_is_warned_of(tmp_path):
     data = Predictions.from_logits(z, np.where(right, 0, 1 + rng.integers(0, 3, n)))
     policy = Policy.fit(data, 0.5, calibrator="none", score="msp")
     assert is_poor(policy.evidence["calibration"])
-    assert policy.calibration_warning.startswith("Warning: poorly calibrated")
-    assert "--calibrator auto compares all" in policy.calibration_warning
+    assert re.search(facts("Warning", "--calibrator auto"), policy.calibration_warning)
     better = dict(policy.evidence["calibration"], better={"name": "isotonic", "ece": 0.031, "chosen_ece": 0.09})
     warning = replace(policy, evidence={"calibration": better}, calibrator=TemperatureScaling()).calibration_warning
-    assert warning.startswith("Warning: still poorly calibrated")
-    assert "isotonic regression reaches 3.10% against 9.00%" in warning
-    assert "--calibrator isotonic" in warning
+    assert re.search(facts("Warning", "isotonic", "3.10%", "9.00%", "--calibrator isotonic"), warning)
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json").calibration_warning == policy.calibration_warning
 
@@ -169,25 +166,6 @@ def test_too_few_samples_leave_no_sketch():
     policy = Policy.fit(Predictions.from_logits(*drawn(45)), 0.3)
     assert policy.evidence["reference"] is None
     from_dict(to_dict(policy))
-
-
-@pytest.mark.parametrize(
-    ("entry", "value", "sentence"),
-    [
-        (("score", "counts"), [1], "evidence.reference.score must have edges that rise"),
-        (("predicted", "classes"), [0, 1, 2, 3, 99], "evidence reference.predicted.classes must be different classes"),
-        (("labels",), [1, 2], "evidence reference.labels must be 6 counts or null"),
-        (("rows",), -1, "evidence.reference.rows must be a whole number"),
-    ],
-)
-def test_a_damaged_sketch_is_refused(policy, entry, value, sentence):
-    data = copy.deepcopy(to_dict(policy))
-    inner = data["evidence"]["reference"]
-    for name in entry[:-1]:
-        inner = inner[name]
-    inner[entry[-1]] = value
-    with pytest.raises(ValueError, match="^" + sentence):
-        read_entries(data)
 
 
 def test_one_column_of_logits_is_noted():

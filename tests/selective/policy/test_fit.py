@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
+from calibrant.metrics import ece
 from calibrant.selective import msp, threshold_for_risk
-from calibrant.selective.policy.fit import check_compatible, read_promise, read_set_target
-from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.samples import draw_uniform
+from tests.helpers.errors import facts
 from tests.helpers.policies import drawn, masks
 
 
@@ -119,55 +119,95 @@ def test_ignored_samples_count_nowhere():
     assert found.threshold.samples == held.sum()
 
 
+def test_an_overconfident_model_is_calibrated_and_keeps_its_target():
+    policy = Policy.fit(Predictions.from_logits(*drawn(4000)), target_risk=0.1)
+    assert policy.calibrator.name == "temperature"
+    assert policy.calibrator.temperature_ == pytest.approx(2, rel=0.1)
+    assert policy.threshold.risk.high <= 0.1
+    z, y = drawn(20_000, seed=1)
+    labels, confidence, accept = policy.decide(z)
+    assert (labels == z.argmax(1)).all()
+    assert (labels != y)[accept].mean() <= 0.1
+    assert accept.mean() == pytest.approx(policy.threshold.coverage.value, abs=0.05)
+    assert ece(confidence, labels == y) < 0.02
+    assert (confidence.dtype, accept.dtype, labels.dtype) == (np.float64, np.bool_, np.int64)
+
+
+def test_probabilities_are_taken_as_such():
+    z, y = drawn(2500)
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    by_logits = Policy.fit(Predictions.from_logits(z, y), 0.1, score="msp")
+    found = Policy.fit(Predictions.from_probabilities(p, y), 0.1, score="msp")
+    assert found.takes == "probabilities"
+    assert found.calibrator.temperature_ == pytest.approx(by_logits.calibrator.temperature_, rel=1e-6)
+    assert (found.decide(p).accept == by_logits.decide(z).accept).mean() > 0.999
+    for values in (z, Predictions.from_logits(z, y)):
+        with pytest.raises(ValueError, match=facts("probabilities")):
+            found.decide(values)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    data = Predictions.from_logits(*drawn(400))
+    found = Policy.fit(data, np.float32(0.2), np.float32(0.9), seed=np.int64(3))
+    found.save(tmp_path / "p.json")
+    assert Policy.load(tmp_path / "p.json").target_risk == pytest.approx(0.2)
+
+
+COSTS = [[0, 1], [1, 0]]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("asked", "told"),
     [
-        ({"promise": "recall=cat:0.9", "by_class": True}, "different promises"),
-        ({"target_cost": 1.0}, "target_cost goes with a cost matrix"),
-        ({"costs": [[0, 1], [1, 0]]}, "costs need target_cost"),
-        ({"costs": [[0, 1], [1, 0]], "target_cost": 1.0}, "below 1"),
-        ({"costs": [[0, 1], [1, 0]], "target_cost": 0.5, "abstain_cost": -1}, "abstain_cost must be"),
-        ({"by_class": 1}, "by_class must be True or False"),
+        ({"target_risk": 0.2, "seed": 1.5}, "seed 1.5"),
+        ({"target_coverage": 0.5, "group": "site"}, "group"),
+        ({"target_coverage": 0.5, "method": "empirical"}, "method"),
+        ({"target_cost": 1.0}, "target_cost cost"),
+        ({"costs": COSTS}, "costs target_cost"),
+        ({"costs": COSTS, "target_cost": 1.0}, "below 1"),
+        ({"costs": COSTS, "target_cost": 0.5, "abstain_cost": -1}, "abstain_cost"),
+        ({"by_class": 1}, "by_class True False 1"),
+        ({"by_class": True, "target_coverage": 0.5}, "target_coverage class"),
+        ({"by_class": True, "target_risk": 0.1, "method": "sgr"}, "method sgr"),
+        ({"promise": "recall=cat:0.9", "by_class": True}, "promise"),
+        ({"promise": "recall=cat:0.9", "target_risk": 0.1}, "target_risk recall"),
+        ({"promise": "recall=cat:0.9", "score": "margin"}, "margin"),
+        ({"promise": "expected-risk:0.1", "group": "site"}, "group"),
+        ({"promise": "expected-risk:0.1", "method": "fixed-sequence"}, "method fixed-sequence"),
+        ({"sets": 1.0}, "sets 1.0"),
+        ({"sets": True}, "sets True"),
+        ({"sets": 0.9, "set_method": "best"}, "set_method 'lac' 'aps' 'raps' 'class-conditional'"),
+        ({"sets": 0.9, "set_penalty": 0.1}, "set_penalty 'raps' 'lac'"),
+        ({"sets": 0.9, "set_randomised": True}, "set_randomised 'aps' 'raps' 'lac'"),
+        ({"set_method": "aps"}, "sets 0.95"),
     ],
 )
-def test_requests_that_are_refused(arguments, message):
-    data = Predictions.from_logits(np.zeros((3, 2)), [0, 1, 1], class_names=["cat", "dog"])
-    with pytest.raises(ValueError, match=message):
-        read_promise(data, **arguments)
-
-
-def test_masks_have_the_risk_of_all_pixels():
-    data = Predictions.from_logits(np.zeros((2, 2, 3, 3)), np.zeros((2, 3, 3), int), kind="segmentation")
-    with pytest.raises(ValueError, match="for segmentation the risk of all pixels"):
-        read_promise(data, by_class=True)
-
-
-@pytest.mark.parametrize(
-    ("promise", "change", "message"),
-    [
-        (Promise(by_class=True), {"target_coverage": 0.5}, "target_coverage does not go with thresholds by class"),
-        (Promise(by_class=True), {"method": "sgr"}, "has a test of its own"),
-        (Promise("recall", shares=((0, 0.9),)), {"target_risk": 0.1}, "target_risk does not go with"),
-        (Promise("recall", shares=((0, 0.9),)), {"score": "margin"}, "ranks answers by the probability of the class"),
-        (Promise("expected-risk", target=0.1), {"group": "site"}, "thresholds by group are for"),
-        (Promise("expected-risk", target=0.1), {"method": "fixed-sequence"}, "has a test of its own"),
-    ],
-)
-def test_what_does_not_go_together(promise, change, message):
-    others = {"target_risk": None, "target_coverage": None, "method": "best", "score": "auto", "group": None}
-    check_compatible(promise, **others)
-    with pytest.raises(ValueError, match=message):
-        check_compatible(promise, **(others | change))
+def test_what_does_not_go_together(asked, told):
+    logits, labels = drawn(200, 2)
+    groups = {"site": np.arange(200) % 2}
+    data = Predictions.from_logits(logits, labels, class_names=["cat", "dog"], groups=groups)
+    with pytest.raises(ValueError, match=facts(*told.split())):
+        Policy.fit(data, **asked)
 
 
 def test_what_cannot_be_fitted_on_is_refused():
     z, y = drawn(200)
-    with pytest.raises(ValueError, match="marked split='test'"):
-        Policy.fit(Predictions.from_logits(z, y, split="test"))
-    with pytest.raises(ValueError, match="confidences alone"):
-        Policy.fit(Predictions.from_confidence(np.full(200, 0.5), y == 0))
-    with pytest.raises(ValueError, match="fitted on Predictions, got ndarray"):
-        Policy.fit(z)
+    pixels = Predictions.from_logits(*masks(20), kind="segmentation", ignore_index=255)
+    tokens = Predictions.from_logits(z[None], y[None], kind="tokens")
+    for data, asked, told in (
+        (Predictions.from_logits(z, y, split="test"), {}, "split='test'"),
+        (Predictions.from_confidence(np.full(200, 0.5), y == 0), {}, "confidence"),
+        (z, {}, "Predictions ndarray"),
+        (tokens, {}, "tokens"),
+        (pixels, {"by_class": True}, "segmentation pixels"),
+        (pixels, {"sets": 0.9}, "sets pixels"),
+        (pixels, {"method": "sgr"}, "sgr"),
+        (Predictions.from_logits(z[:3], y[:3]), {"calibrator": "temperature"}, "few"),
+        (Predictions.from_logits(z, np.full(200, -1), ignore_index=-1), {}, "counts"),
+    ):
+        with pytest.raises(ValueError, match=facts(*told.split())):
+            Policy.fit(data, **{"target_risk": 0.2} | asked)
 
 
 def test_repeated_ids_are_refused_or_left_out(tmp_path):
@@ -195,14 +235,3 @@ def test_images_may_repeat_too():
     with pytest.raises(ValueError, match="10 of 60 images"):
         Policy.fit(data, 0.3)
     assert Policy.fit(data, 0.3, repeats="first").evidence["samples"] == 50
-
-
-def test_sets_are_asked_for_by_their_level():
-    data = Predictions.from_logits(*drawn(20))
-    assert read_set_target(data, None, "lac", None, None, False, 0) is None
-    assert read_set_target(data, 0.9, "aps", None, None, True, 3).seed == 3
-    with pytest.raises(ValueError, match="go with a level"):
-        read_set_target(data, None, "aps", None, None, False, 0)
-    pixels = Predictions.from_logits(*masks(3), kind="segmentation", ignore_index=255)
-    with pytest.raises(ValueError, match="prediction sets are for classification"):
-        read_set_target(pixels, 0.9, "lac", None, None, False, 0)

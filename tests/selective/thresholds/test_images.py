@@ -52,6 +52,7 @@ def test_masks_are_planned_also_where_nothing_is_chosen():
 DRAWS = 2000
 
 
+@pytest.mark.slow
 def test_images_are_the_draws_of_a_mask():
     """Pixels of an image are wrong together: the test over images holds, one that counts pixels does not."""
     rng = np.random.default_rng(5)
@@ -65,6 +66,7 @@ def test_images_are_the_draws_of_a_mask():
     assert broken[1] / DRAWS > 0.2
 
 
+@pytest.mark.slow
 def test_masks_of_which_little_counts():
     """Most images have one labelled pixel, right; a rare one is labelled all over, and wrong: the risk is a fifth."""
 

@@ -2,6 +2,7 @@
 and what is offered instead."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from scipy.stats import beta
 
 from calibrant.metrics import coverage_at_risk
 from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
-from calibrant.selective.thresholds.risk import OFFERS, RISKS, ClassThreshold, Offer, menu_words, offers_from
-from tests.helpers.exports import at
+from calibrant.selective.thresholds.risk import OFFERS, RISKS, Offer, menu_words, offers_from
+from tests.helpers.errors import facts
 
 METHODS = ("best", "fixed-sequence", "sgr", "empirical")
 
@@ -58,11 +59,6 @@ def test_more_confidence_never_covers_more(method):
     assert covered == sorted(covered, reverse=True)
 
 
-def test_everything_is_accepted_where_nothing_is_wrong():
-    found = threshold_for_risk(np.random.default_rng(0).random(500), np.ones(500, dtype=bool), 0.05)
-    assert (found.value, found.accepted, found.coverage.value) == (-math.inf, 500, 1.0)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_one_score_for_all(method):
     """Ties cannot be split: all or nothing."""
@@ -74,17 +70,15 @@ def test_one_score_for_all(method):
 def test_abstaining_says_how_many_samples_are_needed():
     few = threshold_for_risk(np.arange(30.0), np.ones(30, dtype=bool), 0.05)
     assert few.abstains
-    assert few.needed is not None
-    assert "59 accepted samples" in few.reason  # 0.95^58 > 0.05 >= 0.95^59
     assert few.needed >= 59
+    assert "59" in few.reason  # 0.95^58 > 0.05 >= 0.95^59
     assert math.isnan(few.risk.value)
     never = threshold_for_risk(np.arange(4000.0), np.arange(4000) % 2 == 0, 0.05)
     assert never.abstains
     assert never.needed is None
-    assert "for more samples to help" in never.reason
     missed = threshold_for_risk([0.1, 0.2], [0, 0], 0.3, method="empirical")
     assert missed.abstains
-    assert "100.00% at least" in missed.reason
+    assert "100.00%" in missed.reason
 
 
 def test_needed_is_about_right():
@@ -135,11 +129,6 @@ def test_bad_arguments_are_refused(change, message):
         threshold_for_risk(**given)
 
 
-def test_parts_have_names():
-    assert ClassThreshold(0, "north", at(0.5)).name(("cat", "dog")) == "north: cat"
-    assert ClassThreshold(1, None, at(0.5)).name(None) == "1"
-
-
 @pytest.mark.parametrize("lowest", [0.0012, 0.055, 0.31])
 def test_the_lowest_and_the_full_are_those_of_a_scan(lowest):
     def coverage_at(risk):
@@ -168,14 +157,11 @@ def test_no_offer_is_above_a_half_unless_more_was_allowed_nor_answers_less_than_
 
 def test_the_words_of_a_menu():
     menu = (Offer(0.051, 0.31), Offer(0.06, 0.66), Offer(0.12, 1.0))
-    assert menu_words(menu, "samples", 0.95) == (
-        "The lowest risk that could be promised on those samples is about 5.1%, which answers 31.00%; 6% answers "
-        "66.00%, 12% answers all. These are estimates: a risk chosen after seeing them holds with less than 95% "
-        "confidence, so fit again on fresh samples with the risk you choose."
-    )
-    assert menu_words(menu[:1], "images", None) == (
-        "The lowest risk that is met on those images is about 5.1%, which answers 31.00%. These are estimates."
-    )
+    text = menu_words(menu, "samples", 0.95)
+    assert re.search(facts("samples", "5.1%", "31.00%", "6%", "66.00%", "12%", "all", "95%"), text)
+    text = menu_words(menu[:1], "images", None)
+    assert re.search(facts("images", "5.1%", "31.00%"), text)
+    assert "confidence" not in text
 
 
 @pytest.mark.parametrize("method", ["best", "fixed-sequence", "sgr", "empirical"])

@@ -61,6 +61,7 @@ def test_groups_have_thresholds_of_their_own(tmp_path):
         found.decide(Predictions.from_logits(z, y))
 
 
+@pytest.mark.slow
 def test_what_is_needed_is_more_than_there_was():
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -96,20 +97,13 @@ def test_a_policy_that_abstains_offers_what_could_be_promised(tmp_path):
         assert again.threshold.coverage.value == offer.coverage > 0
     below = RISKS[RISKS.index(menu[0].risk) - 1]
     assert Policy.fit(data, below, calibrator="none", score="msp").abstains
-    words = "The lowest risk that could be promised on those samples is about "
-    assert f"{words}{100 * menu[0].risk:.4g}%" in policy.summary
-    assert "less than 95% confidence, so fit again on fresh samples" in policy.summary
+    assert f"{100 * menu[0].risk:.4g}%" in policy.summary
     policy.save(tmp_path / "p.json")
     again = Policy.load(tmp_path / "p.json")
-    assert again.threshold.menu == menu
-    assert again.summary == policy.summary
-
-
-def test_a_policy_that_answers_has_a_menu_that_says_nothing_of_its_own(tmp_path):
-    policy = Policy.fit(Predictions.from_logits(*drawn(1200)), 0.1)
-    assert not policy.abstains
-    assert policy.threshold.menu
-    assert "estimate" not in policy.summary
+    assert (again.threshold.menu, again.summary) == (menu, policy.summary)
+    answers = Policy.fit(Predictions.from_logits(*drawn(1200)), 0.1)
+    assert answers.threshold.menu
+    assert "estimate" not in answers.summary
 
 
 def test_groups_that_all_abstain_share_a_menu():
@@ -135,6 +129,7 @@ def answered(rates, samples, rng, promise=BY_CLASS, risk=0.1, confidence=0.9):
     return thresholds_by_class(scored, None, promise, ThresholdTarget(risk, None, confidence), None, 0.0)[1]
 
 
+@pytest.mark.slow
 def test_all_promises_hold_at_once_and_shares_are_needed_for_it():
     rng = np.random.default_rng(0)
     draws, rates = 300, (0.0, 0.1002, 0.1002, 0.1002)  # one class that passes, and hands on its share
