@@ -10,7 +10,7 @@ from calibrant import lens
 from calibrant import losses as L
 from calibrant.losses.cape import NEVER, bin_accuracy, kernel_accuracy
 from tests.helpers.errors import facts
-from tests.helpers.loss_cases import batch
+from tests.helpers.loss_cases import batch, gradient
 from tests.reference import losses as R
 
 FORMS = [{"bins": 4}, {"form": "kernel", "bandwidth": 0.15}, {"form": "kernel", "bandwidth": 0.3, "window": 3}]
@@ -220,3 +220,17 @@ def test_correctness_is_normalised_by_minimum_and_epochs():
     assert loss.history.correctness(torch.tensor([0, 1, 2, 3])).tolist() == [0.0, 0.5, 1.0, 0.25]
     loss.history.counts.fill_(5)
     assert loss.history.correctness(torch.tensor([0, 3])).tolist() == [0.0, 0.0]
+
+
+def test_crl_with_the_margin_condition_smooths_where_acls_would():
+    z, y = batch()
+    top, low = z.amax(1, keepdim=True), z.amin(1, keepdim=True)
+    p, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+    r = p.gather(1, predicted)
+    f = (-r * p).scatter(1, predicted, r * (1 - r))  # gradient of r
+    active = (top - z > 6.0).scatter(1, predicted, top - low > 6.0)
+    assert active.any()
+    assert not active.all()
+    loss = L.CRL(strength=0.7, indicator="margin", margin=6.0, reduction="sum")
+    slope = gradient(loss, z, y) - gradient(L.CrossEntropy(reduction="sum"), z, y)
+    torch.testing.assert_close(slope, 0.7 * f * active, rtol=1e-10, atol=1e-14)
