@@ -304,3 +304,25 @@ def test_label_relaxation_is_zero_inside_and_blind_to_the_other_classes(alpha, g
         assert value > 0
     same_mass = torch.tensor([[gap] + [-math.log(classes)] * classes], dtype=torch.float64)
     assert loss(same_mass, y).item() == pytest.approx(value, rel=1e-9, abs=1e-14)
+
+
+#: As the papers and their code set them; what was published with other values names them itself.
+DEFAULTS = {
+    "acls": {"margin": 10, "lambda1": 0.1, "lambda2": 0.01},
+    "mbls": {"margin": 10, "strength": 0.1},
+    "flsd": {"gamma": 3},
+    "focal": {"gamma": 3},
+    "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
+    "ecp": {"strength": 0.1},
+    "mdca": {"strength": 1, "base": "ce"},
+    "cpc": {"lambda1": 0.1, "lambda2": 1.0},
+    "crl": {"strength": 1, "score": "msp"},
+    "lr": {"alpha": 0.1},
+    "ls": {"alpha": 0.05, "spread": "all"},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_those_of_the_papers(name):
+    loss = L.get(name)
+    assert {part: getattr(loss, part) for part in DEFAULTS[name]} == DEFAULTS[name]
