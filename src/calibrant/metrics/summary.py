@@ -21,7 +21,7 @@ import numpy as np
 from calibrant._arrays import Doubles, Precision
 from calibrant._validation import Bools, Ints
 from calibrant.metrics.calibration import Reliability, bin_edges, gaps_of_runs, merge_bins, reliability
-from calibrant.metrics.catalogue import MEASURED, METRICS, split_name
+from calibrant.metrics.catalogue import MEASURED, METRICS, describe, split_name
 from calibrant.metrics.grid import BASE, CELLS, base_bins, centres, shortfall_edges, unsquash
 from calibrant.metrics.kernel import TopLabel
 from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
@@ -114,6 +114,7 @@ class Summary:
     def measure(self, name: str) -> Approximate:
         """A metric by its name, with any setting (``"ece_20"``, ``"risk_at_coverage_0.85"``); computed once."""
         if name not in self._values:
+            describe(name)  # refuses what no metric is called
             self._values[name] = self._compute(*split_name(name))
         return self._values[name]
 
