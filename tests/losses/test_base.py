@@ -157,3 +157,11 @@ def test_the_label_as_a_distribution_works_inside_vmap():
 
     expected = [[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
     assert torch.func.vmap(row)(z, labels).tolist() == expected
+
+
+def test_terms_of_one_sample_have_the_shape_of_its_loss():
+    loss = L.MbLS(reduction="none")
+    single = loss.terms(torch.tensor([2.0, 0.0, 0.0]), torch.tensor(1))
+    whole = loss.terms(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([1]))
+    assert {name: tuple(value.shape) for name, value in single.items()} == {"fidelity": (), "regulariser": ()}
+    assert all(tuple(value.shape) == (1,) for value in whole.values())

@@ -316,7 +316,7 @@ DEFAULTS = {
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},
     "cpc": {"lambda1": 0.1, "lambda2": 1.0},
-    "crl": {"strength": 1, "score": "msp"},
+    "crl": {"strength": 1, "score": "msp", "margin": 10},
     "lr": {"alpha": 0.1},
     "ls": {"alpha": 0.05, "spread": "all"},
 }

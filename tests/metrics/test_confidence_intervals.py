@@ -205,3 +205,11 @@ def test_aurc_changes_are_those_of_the_whole_comparison(samples):
     for score in (rng.random(samples), c, np.round(c, 2)):  # each as if it were the only one
         second = Judged(c, correct, score=score)
         assert changes.to(score) == paired_differences(first, second, level=0.7, replicates=300, seed=5)["aurc"]
+
+
+def test_losses_are_compared_where_both_models_have_them():
+    score, correct = np.linspace(0.1, 0.9, 50), np.arange(50) % 3 > 0
+    with_nll, without = Judged(score, correct, nll=1 - score), Judged(score, correct)
+    assert "nll" in paired_differences(with_nll, with_nll, replicates=20)
+    for pair in ((with_nll, without), (without, with_nll)):
+        assert "nll" not in paired_differences(*pair, replicates=20)

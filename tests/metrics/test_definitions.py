@@ -339,6 +339,7 @@ WRONG = [
     (lambda: M.nll([[0.0, 1.0], [math.inf, 0.0]], [0, 1]), "logits", "inf", "row 1"),
     (lambda: M.nll([[0.5, 0.5], [0.5, 0.4]], [0, 1], kind="probabilities"), "probabilities", "0.9", "row 1"),
     (lambda: M.brier([[1.5, -0.5]], [0], kind="probabilities"), "probabilities", "1.5", "row 0"),
+    (lambda: M.nll([[0.6, 0.5, -0.1]], [0], kind="probabilities"), "probabilities", "-0.1", "row 0"),
     (lambda: M.brier(Z, Y, scale="x"), "scale", "half", "'x'"),
     (lambda: M.classwise_ece(Z, Y, average="x"), "average", "mean", "'x'"),
     (lambda: M.mean_iou(*IMAGES, classes=5), "classes", "5", "4"),

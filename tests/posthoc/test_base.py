@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from calibrant import Predictions
-from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.posthoc import HistogramBinning, LogitNorm, MatrixScaling, TemperatureScaling
 from tests.helpers.calibrators import drawn
 
 
@@ -93,3 +93,9 @@ def test_transformed_predictions_keep_the_positive_class():
     changed = TemperatureScaling().fit(data).transform(data)
     assert (changed.class_names, changed.positive, changed.split) == (data.class_names, data.positive, "val")
     assert data.class_names[data.positive] == "no"
+
+
+def test_defaults_are_those_of_the_docs():
+    assert HistogramBinning().bins == 15
+    matrix = MatrixScaling()
+    assert (matrix.off_diagonal, matrix.intercept, matrix.strength) == (0.5, 0.01, 0.1)
