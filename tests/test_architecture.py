@@ -151,6 +151,7 @@ def against_the_arrow(path, here):
     return [f"{path}: {here} imports {other}" for other in others if ORDER.index(other) > ORDER.index(here)]
 
 
+@pytest.mark.slow
 def test_imports_follow_the_arrow():
     assert not [line for path in modules() for line in against_the_arrow(path, part(path))]
 
@@ -221,6 +222,7 @@ def test_every_public_function_and_method_has_an_example(part):
             assert ">>>" in (getattr(module, name).__doc__ or ""), name
 
 
+@pytest.mark.slow
 def test_a_class_name_has_one_meaning():
     """Public ones of `calibrant.torchmetrics` mirror those they wrap."""
     homes: dict[str, list[str]] = {}

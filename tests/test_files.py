@@ -206,6 +206,7 @@ def test_json_that_is_refused(text, told, tmp_path):
         read_json(path, 1 << 20, "a policy")
 
 
+@pytest.mark.slow
 def test_json_with_many_names_takes_linear_time():
     text = json.dumps({str(number): 0 for number in range(200_000)})
     start = time.process_time()
@@ -214,6 +215,7 @@ def test_json_with_many_names_takes_linear_time():
     assert time.process_time() - start < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -23,6 +23,8 @@ from calibrant import _imports
 from calibrant.sklearn import SelectiveClassifier
 from tests.helpers.errors import facts
 
+pytestmark = pytest.mark.slow
+
 TEXT = np.array(["ant", "bee", "cicada"])
 
 

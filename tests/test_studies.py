@@ -117,6 +117,7 @@ def test_broken_promises_are_counted():
     assert pytest.approx(0.0975) == ALLOWED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [120, 900])
 def test_policies_are_those_of_policy_fit(samples):
     logits, labels = drawn(samples)
@@ -206,6 +207,7 @@ def test_two_seeds_and_missing_methods_are_not_run():
     assert (alone.verdict, len(alone.values)) == (NOT_RUN, 0)
 
 
+@pytest.mark.slow
 def test_a_page_without_runs_invents_nothing():
     claims = sum(len(study.claims) for study in STUDIES.values())
     assert f"| all | 0 | 0 | 0 | 0 | {claims} | {claims} |" in page(dict.fromkeys(STUDIES, Numbers()))
@@ -286,6 +288,7 @@ def brief():
     return Brief("digits", whole.recipe, "", "", whole.claims[:1], 0.0, seeds=1, tune=("ece",))
 
 
+@pytest.mark.slow
 def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     folder = tmp_path / "digits"
     assert trained.stored(brief, folder, 2) == Numbers()

@@ -18,6 +18,8 @@ import torch
 from calibrant import _torchvision
 from tests.helpers.errors import facts
 
+pytestmark = pytest.mark.slow
+
 needs_torchvision = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision missing")
 
 

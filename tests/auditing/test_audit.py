@@ -31,6 +31,7 @@ def test_segmentation_pools_pixels_and_ignores_void():
     assert found.metrics["accuracy"] == pytest.approx(np.diag(table).sum() / table.sum())
 
 
+@pytest.mark.slow
 def test_models_are_compared_on_the_same_samples_only():
     z, y = drawn(1500, 5, 2.0, 13)
     same = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z / 2, y)}
@@ -46,6 +47,7 @@ def test_models_are_compared_on_the_same_samples_only():
     assert any("1,499" in note for note in audit(shorter, replicates=50).models[1]["notes"])
 
 
+@pytest.mark.slow
 def test_repeated_ids_are_said_first_and_can_be_left_out(tmp_path):
     """Every sample twice: numbers as of one copy, intervals as of twice the evidence, until the copies are left out."""
     z, y = drawn(800, 4, 1.0, 5)

@@ -11,6 +11,7 @@ from calibrant.auditing.breakdown import ObjectSizes
 from tests.helpers.audits import drawn, titles
 
 
+@pytest.mark.slow
 def test_a_bad_group_and_a_bad_class_are_named():
     z, y = drawn(6000, 5, 1.0, 6)
     rng = np.random.default_rng(6)
@@ -40,6 +41,7 @@ def test_nothing_is_flagged_without_cause():
     assert flagged <= 3  # of 20
 
 
+@pytest.mark.slow
 def test_many_small_classes_of_a_calibrated_model_are_left_alone():
     flagged = 0
     for seed in range(2):

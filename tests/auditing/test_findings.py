@@ -128,6 +128,7 @@ def test_temperature_scaling_is_that_of_the_full_numbers(audits):
     assert temperatures["forest"] == pytest.approx(temperatures["full"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_two_rounded_models_are_compared_without_a_warning(full_probabilities):
     p, y = full_probabilities
     models = {name: Predictions.from_probabilities(np.round(p, places), y) for name, places in (("a", 4), ("b", 3))}
@@ -137,6 +138,7 @@ def test_two_rounded_models_are_compared_without_a_warning(full_probabilities):
     assert result.models[1]["notes"]
 
 
+@pytest.mark.slow
 def test_a_policy_keeps_its_floor(full_probabilities, tmp_path):
     p, y = full_probabilities
     rounded = Predictions.from_probabilities(np.round(p, 4), y)

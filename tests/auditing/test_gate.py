@@ -60,6 +60,7 @@ def test_numbers_are_those_of_the_audit():
     assert gate.passed is True
 
 
+@pytest.mark.slow
 def test_so_many_samples_as_were_advised_decide():
     first = check(drawn(2000, seed=1), "accuracy >= 0.7").requirements[0]
     assert first.status == "unknown"
@@ -93,6 +94,7 @@ def test_every_group_is_judged_at_a_shared_level():
         check(predictions, "accuracy >= 0.1", groups="town")
 
 
+@pytest.mark.slow
 def test_the_data_that_a_policy_was_fitted_on_are_said():
     val = drawn(3000, seed=1, classes=3)
     policy = Policy.fit(val, target_risk=0.2, confidence=0.9)

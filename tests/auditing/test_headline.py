@@ -19,6 +19,7 @@ from tests.helpers.policies import write
 QUICK = ("--replicates", 20, "-o", "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("over", "honest"), ("honest", "over")])
 def test_of_two_files_the_better_is_named(order):
     z, y = drawn(3000, 5, 1.0, 3)
@@ -28,6 +29,7 @@ def test_of_two_files_the_better_is_named(order):
     assert result.document["verdict"]["level"] == "good"
 
 
+@pytest.mark.slow
 def test_two_files_that_cannot_be_told_apart_or_compared():
     z, y = drawn(2000, 5, 1.0, 4)
     rng = np.random.default_rng(0)
@@ -50,6 +52,7 @@ def test_more_accurate_but_worse_calibrated_is_not_better():
     assert re.search(facts(*(f"{100 * value:.2f}%" for value in values)), result.verdict)
 
 
+@pytest.mark.slow
 def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
     z, y = drawn(9000, 5, 3.0, 6)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.3)
@@ -59,6 +62,7 @@ def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
     assert "ECE" in result.verdict
 
 
+@pytest.mark.slow
 def test_the_headline_tells_what_is_promised_where_that_is_no_share_of_wrong_answers():
     val, test = (Predictions.from_logits(*drawn(4000, 5, 3.0, seed)) for seed in (6, 7))
     policy = Policy.fit(val, promise="recall=2:0.8")
@@ -79,6 +83,7 @@ def table(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_next_command_has_the_options_of_the_audit_and_runs(table, run):
     reading = ["--column", "labels=my truth", "--column", "probabilities=a,b,c"]
     code, out, err = run("audit", "my predictions.csv", *reading, "--json", "--replicates", 50)
@@ -169,6 +174,7 @@ def test_the_parts_of_a_divided_file_are_files_of_this_folder(file, stem):
     assert words[words.index("-o") + 1] == f"{stem}_fit.npz"
 
 
+@pytest.mark.slow
 def test_the_held_out_file_of_one_model_is_not_that_of_another(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     z, y = drawn(2000, 5, 1.0, 4)
@@ -193,6 +199,7 @@ def test_samples_that_are_held_out_and_audited_are_said():
     assert audit(test, val=unnamed, replicates=20).document["warnings"] == []
 
 
+@pytest.mark.slow
 def test_in_python_it_is_lines_of_python_that_run():
     predictions, val = (Predictions.from_logits(*drawn(600, 4, 2.0, seed)) for seed in (1, 2))
     twice = Predictions.from_logits(*drawn(600, 4, 2.0, 1), ids=np.arange(600) % 500)  # which a fit refuses as it is
@@ -204,6 +211,7 @@ def test_in_python_it_is_lines_of_python_that_run():
     assert "Policy.fit(predictions" not in step["command"]
 
 
+@pytest.mark.slow
 def test_probabilities_are_repaired_by_the_policys_calibrator():
     z, labels = drawn(1500, 3, 2.5, 8)
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
@@ -222,6 +230,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_headline_says_that_the_policy_was_fitted_on_these_samples(here):
     val = Predictions.open("val.npz")
     policy = Policy.fit(val, 0.2, sets=0.9)

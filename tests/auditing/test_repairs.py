@@ -17,6 +17,7 @@ from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 
 
+@pytest.mark.slow
 def test_logit_normalisation_is_advised_only_where_it_helps():
     rng = np.random.default_rng(5)
     honest, y = drawn(6000, 6, 1.0, 5)
@@ -30,6 +31,7 @@ def test_logit_normalisation_is_advised_only_where_it_helps():
     assert plain["high"] >= 0
 
 
+@pytest.mark.slow
 def test_a_reading_of_logit_normalisation_can_be_asked_for():
     """The offset of a row says whether it is wrong: centred logits do not have it, SC's Eq. 17 sees it."""
     rng = np.random.default_rng(3)
@@ -59,6 +61,7 @@ def test_held_out_data_must_fit():
         audit("test.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["over", "under", "skewed", "honest", "few"])
 def test_an_audit_recommends_what_a_fit_chooses(case):
     """The same rows, candidates and numbers, on one file."""

@@ -12,6 +12,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_report_is_written_where_it_is_asked_for(here, run):
     z, y = drawn(800, 3, 2.5, 15)
     Predictions.from_logits(z, y).save("test.npz")

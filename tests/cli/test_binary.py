@@ -24,6 +24,7 @@ def files(tmp_path, monkeypatch):
     Path("new.csv").write_text("score\n0.999\n0.5\n0.001\n")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(files, run):
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     commands = [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
@@ -38,6 +39,7 @@ def test_the_commands_of_the_page(files, run):
     assert [row["accept"] for row in rows] == ["true", "false", "true"]
 
 
+@pytest.mark.slow
 def test_the_way_from_scikit_learn_to_onnx(tmp_path, monkeypatch, run, capsys):
     monkeypatch.chdir(tmp_path)
     way = PAGE.read_text().partition("## From scikit-learn to ONNX")[2]

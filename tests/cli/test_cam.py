@@ -7,6 +7,8 @@ from calibrant import _imports
 from tests.helpers.errors import facts
 from tests.helpers.scene_runs import train_scenes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

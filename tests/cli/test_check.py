@@ -18,6 +18,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -52,6 +53,7 @@ def test_documents_for_machines(folder, monkeypatch, run, tmp_path):
     assert "::warning title=calibrant check::" in out, "the policy was fitted on these"
 
 
+@pytest.mark.slow
 def test_audit_and_apply_fail_when_asked_to(folder, tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     quick = ("-o", "none", "--replicates", 50, "--quiet")

@@ -12,6 +12,8 @@ import pytest
 from calibrant.experiments import Results
 from tests.helpers.processes import Command
 
+pytestmark = pytest.mark.slow
+
 BROKEN = "ce:optimiser.rate=1e6:optimiser.weight_decay=1e6"  # weights are infinite after a few steps
 
 

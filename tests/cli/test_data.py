@@ -85,6 +85,7 @@ def test_inspect_counts_and_lists_everything(household, run):
     assert re.search(facts("000002", "000008"), copies["where"][0])
 
 
+@pytest.mark.slow
 def test_inspect_draws_a_page(household, tmp_path, run):
     out = tmp_path / "page"
     result, text, err = run("data", "inspect", household, "-o", out, "--decode")
@@ -101,6 +102,7 @@ def test_inspect_draws_a_page(household, tmp_path, run):
     assert '<section class="verdict poor"' in page, "copies with different labels"
 
 
+@pytest.mark.slow
 def test_inspect_writes_over_its_own_page(household, tmp_path, run):
     out = tmp_path / "page"
     assert run("data", "inspect", household, "-o", out, "--samples", "3")[0] == 0
@@ -163,6 +165,7 @@ def test_refused_inspections_leave_no_folder(household, tmp_path, monkeypatch, r
     assert re.search(facts(*told.split()), refuse("data", "inspect", household, "-o", "a/b", *words))
 
 
+@pytest.mark.slow
 def test_splits_of_any_name_have_a_contact_sheet(tmp_path, run):
     names = ["a/b", "a-b", "../up", "$x$", "_y", "\u202e", "x" * 300, "a\0b", "<script>alert(1)</script>"]
     pixels = np.zeros((len(names), 4, 4, 3), np.uint8)
@@ -244,6 +247,7 @@ def test_names_in_folders_cannot_reach_the_terminal(tmp_path, run, words, code):
     assert ("[bold]x[/bold]" in text) == (code == 0)
 
 
+@pytest.mark.slow
 def test_files_and_long_names_do_not_flood_the_terminal(tmp_path, run):
     root = tmp_path / "set"
     annotate(root, "000001", [("cup" * 100_000, 2, 3, 20, 18), ("b", 1, 1, 5, 5)])

@@ -53,6 +53,7 @@ def test_an_existing_model_with_inputs_of_ones_own(call, tmp_path):
     assert call("--policy", "policy.json", "--onnx", "model-in.onnx", "--quiet") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_factory_with_weights(call, tmp_path, monkeypatch):
     torch.manual_seed(3)
     first, last = nn.Linear(4, 7), nn.Linear(7, C)
@@ -95,6 +96,7 @@ def test_weights_that_do_not_fit_are_named(call, shapes, told):
     assert all(fact in err.replace(", 4]", ",4]") for fact in ("w.pt", *told.split())), err
 
 
+@pytest.mark.slow
 def test_remarks_are_on_standard_error(call):
     code, _, err = call("--policy", "policy.json", "--model", "torch.nn:Linear", "--model-args",
                         '{"in_features": 3, "out_features": 5}', "--input-shape", 3, "-o", "l.onnx")  # fmt: skip

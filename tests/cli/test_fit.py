@@ -20,6 +20,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_share_is_a_number_or_in_percent(here, run):
     plain = ("--target-risk", 0.1, "--confidence", 0.9, "--sets", 0.95)
     percent = ("--target-risk", "10%", "--confidence", "90%", "--sets", "95%")
@@ -43,6 +44,7 @@ def write_splits(path, *splits, n=900):
     pyarrow.csv.write_csv(pyarrow.table(columns | {"split": names, "id": ids}), path)
 
 
+@pytest.mark.slow
 def test_one_file_of_several_splits(here, run):
     """Fitted, judged, applied and watched by split, without a file of its own for each."""
     write_splits("all.csv", "val", "test")
@@ -71,6 +73,7 @@ def test_one_file_of_several_splits(here, run):
     assert (code, json.loads(out)["batches"][0]["samples"]) == (0, 900)
 
 
+@pytest.mark.slow
 def test_repeated_ids_on_the_command_line(here, run):
     write_splits("all.csv", "val", "test")
     pooled = ("all.csv", *SPLIT_COLUMNS, "--column", "split=")
@@ -113,6 +116,7 @@ def test_every_form_of_costs_is_the_same_matrix(here, run, name, text):
     assert costs == ((0, 1, 2, 1), (3, 0, 4, 1), (5, 6, 0, 1), (1, 1, 1, 0))
 
 
+@pytest.mark.slow
 def test_decisions_for_a_spreadsheet(here, run):
     run("fit", "val.npz", "--target-risk", 0.1)
     test = write(here, "test.npz", n=50)
@@ -123,6 +127,7 @@ def test_decisions_for_a_spreadsheet(here, run):
         assert pyarrow.csv.read_csv("d.csv")["id"].to_pylist() == [quote + name for name in ids]
 
 
+@pytest.mark.slow
 def test_softmax_values_called_logits_are_said_before_a_policy_is_made_of_them(here, run):
     val = Predictions.open("val.npz")
     softmax = np.exp(val.logits) / np.exp(val.logits).sum(1, keepdims=True)

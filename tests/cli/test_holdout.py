@@ -17,6 +17,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv", ".jsonl", ".safetensors"])
 def test_the_next_command_runs(here, run, suffix):
     code, out, err = run("holdout", "all.npz", "-o", f"fit{suffix}", f"judge{suffix}", "--share", "40%", "--json")

@@ -11,6 +11,8 @@ from calibrant import Predictions
 from calibrant.cli import COMMANDS
 from tests.golden.inputs import FOLDER
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ["torch", "torchvision", "torchmetrics", "transformers", "scipy.signal", "matplotlib", "sklearn", "ray",
          "onnxruntime", "pandas"]  # fmt: skip
 TRAINING = ["torch", "torchvision", "torchmetrics", "lightning_fabric", "PIL", "defusedxml", "sklearn", "matplotlib"]

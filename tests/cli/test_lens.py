@@ -13,6 +13,7 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_lens_prints_the_table_and_draws_the_figure_that_is_asked_for(run, tmp_path):
     words = ("lens", "--losses", "ls,mbls,mdca,cpc,acls", "--logits", "8,4,1,0", "--label", 0)
     assert run(*words, "-o", "none")[0] == 0
@@ -34,6 +35,7 @@ def test_lens_over_a_predictions_file_in_batches(run, tmp_path):
     assert run(*words, "--quiet") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_flags_are_written_as_in_python_or_in_json(run):
     small, same = (run("lens", "--losses", f"mmce:weighted={flag}", "--json")[1] for flag in ("False", "false"))
     assert small.replace("False", "false") == same

@@ -80,6 +80,7 @@ def test_a_bug_is_told_where_no_file_can_be_written(raising, monkeypatch, tmp_pa
     assert "\x1b" not in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "limit", "code"),
     [
@@ -101,6 +102,7 @@ def test_the_exit_code_is_the_commands_own_where_nobody_reads_its_output(tmp_pat
     assert not list(tmp_path.glob("calibrant-bug*"))
 
 
+@pytest.mark.slow
 def test_an_error_is_never_printed_where_data_are_expected(tmp_path):
     words = ["bash", "-c", f"{sys.executable} -m calibrant check missing.npz --require 'ece <= 1%' 2>&-"]
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)

@@ -14,6 +14,7 @@ def listed(run, *words):
     return {row["name"]: row for row in json.loads(out)}
 
 
+@pytest.mark.slow
 def test_an_item_is_listed_made_and_then_listed_as_made(tmp_path, run):
     rows = listed(run)
     assert (rows["lr.fig2"]["here"], rows["lr.fig2"]["data"]) == ("ready", "none")

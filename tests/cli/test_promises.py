@@ -45,6 +45,7 @@ def call(made, monkeypatch, run):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code"),
     [

@@ -34,6 +34,7 @@ def test_tensorboard_says_what_to_install(recipe, tmp_path):
         assert any((tmp_path / "run" / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_from_training_to_an_exported_policy(undisturbed, recipe, tmp_path, run):
     """train, audit, fit, export: the graph takes pixels from 0 to 1 and answers as the run's predictions do."""
     import onnxruntime
@@ -97,6 +98,7 @@ def test_a_recipe_is_printed_as_it_stands(run):
     assert run("recipes", "small/scenes", "--quiet")[1] == ""
 
 
+@pytest.mark.slow
 def test_train_takes_a_name_and_another_loss_trains_on_labels(run):
     settings = ["--set", "data.options={samples=200}", "--set", "training.epochs=1", "--dry-run", "--json"]
     for words, loss, targets in (

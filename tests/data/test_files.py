@@ -381,6 +381,7 @@ def test_annotations_nested_as_deeply_as_json_allows(tmp_path):
             read(root, "val2017")
 
 
+@pytest.mark.slow
 def test_more_classes_than_anybody_has(tmp_path):
     content = box_files.coco_content() | {"categories": [{"id": i, "name": name} for i, name in enumerate(NAMES)]}
     data = read(box_files.coco(tmp_path / "coco", content), "val2017")
@@ -431,6 +432,7 @@ XML = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", XML)
 def test_hostile_xml(tmp_path, case):
     root = box_files.voc(tmp_path)

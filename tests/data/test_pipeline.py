@@ -91,6 +91,7 @@ def test_seeds_of_any_size_are_different():
     assert len(set(first)) == len(first)
 
 
+@pytest.mark.slow
 def test_context_only_samples_come_at_their_rate():
     data = objects(boxes=placed()).take([0, 1])
     pipeline = Pipeline(data, [CentreCrop(20)], context_rate=0.15, fill=(0, 0, 0))
@@ -162,6 +163,7 @@ def same(one, other):
     return True
 
 
+@pytest.mark.slow
 def test_batches_do_not_depend_on_workers():
     boxes = Boxes.of([[[1, 2, 10 + i, 9]] for i in range(5)])
     options = {"padding": "edge", "resampling": "bicubic", "channels": 1, "context_rate": 0.4}

@@ -21,6 +21,8 @@ from calibrant.training import RunFolder, checkpoints, load, load_sets, train, t
 from tests.helpers.drawn_objects import COLOURS, weights_file
 from tests.helpers.errors import facts
 
+pytestmark = pytest.mark.slow
+
 
 def tensors(folder):
     return checkpoints.load(folder / "model.safetensors")[0]["model"]

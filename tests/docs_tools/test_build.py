@@ -44,6 +44,7 @@ def blocks(page: Path, *kinds: str) -> list[Block]:
 # ---------------------------------------------------------------------- generated pages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cli.md", "methods/index.md", "methods/table2.md"])
 def test_generated_page_is_current(name: str) -> None:
     path = ROOT / "docs" / name

@@ -25,6 +25,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_policy_behind_a_model_of_hugging_face(capsys):
     pytest.importorskip("transformers")
@@ -54,6 +55,7 @@ def test_audit_and_policy_in_a_run_of_mlflow(tmp_path, monkeypatch):
     np.testing.assert_array_equal(names["answers"], np.where(accept, labels, -1))
 
 
+@pytest.mark.slow
 def test_the_page_of_prediction_sets_says_what_its_block_prints(capsys):
     run_page("sets")
     coverage, size = capsys.readouterr().out.splitlines()[:2]

@@ -24,6 +24,8 @@ from calibrant.training import OpenedRun, RunFolder, Sets, check_recipe, open_ru
 from tests.helpers.errors import facts
 from tests.helpers.scene_runs import SCENES, train_scenes
 
+pytestmark = pytest.mark.slow
+
 CLASSES, CHANNELS, HIDDEN, GRID = 3, 4, 5, 2
 
 

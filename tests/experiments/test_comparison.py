@@ -23,6 +23,8 @@ from tests.helpers.errors import facts
 from tests.helpers.result_rows import SMALL, row, two_targets
 from tests.training.conftest import state_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_one_failure_does_not_stop_the_rest(sweep):
     _, found, events = sweep

@@ -24,6 +24,8 @@ from calibrant.experiments.demo_claims import (
 from calibrant.experiments.results import ResultRow, Results
 from tests.helpers.errors import facts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def small_demo(tmp_path_factory):

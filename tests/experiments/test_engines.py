@@ -19,6 +19,8 @@ from tests.helpers import digit_studies
 from tests.helpers.errors import facts
 from tests.training.conftest import state_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def job(compared):

@@ -17,6 +17,7 @@ from tests.helpers.errors import facts
 from tests.reference import metrics as reference
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_predictions(sweep):
     """By other means: scikit-learn and PyTorch's own functions, folds by hand."""
     _, found, _ = sweep

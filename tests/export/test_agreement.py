@@ -124,6 +124,7 @@ def test_truth_values_are_the_0_and_1_that_skl2onnx_writes(method, options, tmp_
         export_onnx(other, tmp_path / "n.onnx", onnx_model=proto, inputs=x)
 
 
+@pytest.mark.slow
 def test_a_policy_fitted_on_one_column_is_not_put_behind_minus_z_and_z(tmp_path):
     x, y = samples(2, ["no", "yes"], 1200)
     model = LogisticRegression().fit(x[:200], y[:200])
@@ -142,6 +143,7 @@ def test_a_policy_fitted_on_one_column_is_not_put_behind_minus_z_and_z(tmp_path)
     export_onnx(policy, tmp_path / "p.onnx", onnx_model=converted(model, x), inputs=x[200:], expected=probabilities)
 
 
+@pytest.mark.slow
 def test_other_probabilities_beside_right_labels_need_expected_ones(tmp_path):
     """skl2onnx takes a softmax of -z and z where scikit-learn takes the sigmoid of z: the labels are the same."""
     x, y = samples(2, TEXT, 2200)

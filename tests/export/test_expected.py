@@ -50,6 +50,7 @@ def forms(policy, folder):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [None, NAMES, tuple("34567")])
 def test_every_form_confirms_the_right_graph_and_refuses_a_permuted_one(names, tmp_path):
     policy = make_policy(class_names=names)

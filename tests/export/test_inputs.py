@@ -102,6 +102,7 @@ def test_sizes_are_checked_before_memory_is_taken(tmp_path, monkeypatch):
         read_inputs(tmp_path / "pipe.npy")
 
 
+@pytest.mark.slow
 def test_a_model_without_a_finite_output_is_refused(tmp_path):
     broken = torch.nn.Linear(4, C)
     torch.nn.init.constant_(broken.weight, float("nan"))

@@ -323,6 +323,7 @@ def test_a_model_with_one_column_is_told_how_to_give_both(shape, takes, positive
     assert bool(how) == bool(hint)
 
 
+@pytest.mark.slow
 def test_a_module_with_one_column_is_refused_with_the_remedy_which_works(tmp_path):
     torch.manual_seed(0)
     z = torch.randn(400, 1).numpy()

@@ -53,6 +53,7 @@ def mask_reference(sets, p):
     return inside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_masks_of_every_method_and_calibrator(name, tmp_path):
     z, y = data(400)

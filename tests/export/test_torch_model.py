@@ -10,6 +10,8 @@ from calibrant.posthoc import TemperatureScaling
 from tests.helpers.errors import facts
 from tests.helpers.exports import SCORES, C, calibrators, data, limit_of, make_policy, run, trial_logits
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("onnxruntime")
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import calibrant
 
 FUNCTION = '''
@@ -36,6 +38,7 @@ print(json.dumps([found.metrics["trusted_errors"], *found.intervals["trusted_err
 """
 
 
+@pytest.mark.slow
 def test_an_audit_shows_a_metric_that_is_added_in_two_places(tmp_path):
     source = Path(calibrant.__file__).parent
     shutil.copytree(source, tmp_path / "calibrant", ignore=shutil.ignore_patterns("__pycache__"))

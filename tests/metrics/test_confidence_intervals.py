@@ -49,6 +49,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert found.high - found.low == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [200, 1500])
 def test_a_gap_is_told_from_chance_and_calibration_is_not(size):
     """An interval that always reaches 0 always covers: it must not, where confidences are 20 points too high."""
@@ -104,6 +105,7 @@ def test_the_same_seed_gives_the_same_intervals_and_another_one_others():
     assert first != other
 
 
+@pytest.mark.slow
 def test_cost_and_answer_do_not_depend_on_how_the_counts_came_about():
     """A sketch merged with itself 2^10 times: intervals 2^5 times narrower."""
     c, correct = draw(np.random.default_rng(3), 500)
@@ -163,6 +165,7 @@ def test_paired_differences_cover_the_truth():
     assert hits / 120 > 0.82
 
 
+@pytest.mark.slow
 def test_paired_is_narrower_than_two_separate_intervals():
     rng = np.random.default_rng(4)
     c, correct = draw(rng, 3000)

@@ -139,6 +139,7 @@ def test_ignored_positions_are_left_out(entries, monkeypatch):
         assert metric(z, y, ignore_index=255) == close(metric(rows, held))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=25), st.sampled_from(AREAS), st.data()
 )

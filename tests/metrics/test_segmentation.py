@@ -77,6 +77,7 @@ def collect(images, side, seed=0):
     return sketch.summary(), clusters, right.mean((1, 2))
 
 
+@pytest.mark.slow
 def test_the_interval_of_accuracy_has_the_spread_of_the_images():
     summary, clusters, shares = collect(100, 12)
     limits = clusters.intervals(summary, level=0.9, replicates=2000, seed=0)
@@ -144,6 +145,7 @@ def test_iou_of_every_class_is_scikit_learns():
     assert math.isnan(few.low)  # of seven images
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_images_drawn_as_a_whole():
     logits, labels = masks(40, seed=1)
     interval = overlaps_of(logits, labels, 11).mean_iou(level=0.9, replicates=2000, seed=0)

@@ -107,6 +107,7 @@ def test_any_score_ranks_and_calibration_stays_of_the_confidence():
         sketch.summary().measure("aece")
 
 
+@pytest.mark.slow
 def test_sketches_add_up_to_the_whole():
     rng = np.random.default_rng(6)
     c, correct = rng.random(1000), rng.random(1000) < 0.5

@@ -11,6 +11,7 @@ from tests.helpers.metric_data import CASES, judged
 from tests.reference import metrics as R
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "few", "ties", "one tie", "ends", "one wrong", "all right", "image"])
 def test_smooth_ece_against_direct_evaluation(name):
     data = CASES[name]
@@ -21,6 +22,7 @@ def test_smooth_ece_against_direct_evaluation(name):
     assert R.smooth_ece_at(*data, value) == pytest.approx(value, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_smooth_ece_of_calibrated_predictions_against_direct_evaluation():
     confidence, _ = judged(8, 90)
     correct = np.random.default_rng(9).random(90) < confidence
@@ -37,6 +39,7 @@ def test_smooth_ece_of_residuals_at_one_place_is_their_mean(gap):
     assert M.smooth_ece(np.full(9, 1 - gap), np.ones(9)) == pytest.approx(gap, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_smooth_ece_between_its_limits():
     confidence, correct = np.array([0.2, 0.8, 0.8]), np.array([1, 0, 0])
     narrow, wide = (0.8 + 1.6) / 3, abs(0.8 - 1.6) / 3  # every place on its own; all of them together

@@ -96,6 +96,7 @@ def test_edges_belong_to_the_bin_below_whatever_the_type(bins, dtype):
     assert counts.tolist() == [1] * bins
 
 
+@pytest.mark.slow
 def test_smooth_ece_within_its_bound():
     rng = np.random.default_rng(2)
     c = rng.beta(4, 1.2, 60)
@@ -118,6 +119,7 @@ def test_bounds_hold_for_every_placement_inside_the_cells():
             assert close(values[name], getattr(reference, name)(confidence, correct), 2 * bounds[name] + 1e-9), name
 
 
+@pytest.mark.slow
 def test_bounds_are_small_on_realistic_data():
     generator = torch.Generator().manual_seed(0)
     for scale in (2.0, 6.0):
@@ -175,6 +177,7 @@ def clipped(dtype, size=1500):
     return (p / p.sum(1, keepdims=True)).astype(dtype), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_audit_of_probabilities_is_exact(dtype):
     p, labels = clipped(dtype)
@@ -185,6 +188,7 @@ def test_an_audit_of_probabilities_is_exact(dtype):
     assert set(found.bounds.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_logits_are_ranked_in_float64():
     z = np.round(np.random.default_rng(2).normal(size=(700, 3)) * 8, 1).astype(np.float32)
     labels = np.random.default_rng(3).integers(0, 3, 700)

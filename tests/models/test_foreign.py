@@ -186,6 +186,7 @@ def test_the_head_is_left_out_on_demand(tmp_path):
         build("small_cnn", weights=headless)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in [*RUN, *SEGMENTATION, *names("detection")] if "101" not in name])
 def test_the_head_is_all_that_changes_with_the_classes(name):
     few, many = (on_meta(name, num_classes=classes).state_dict() for classes in (5, 6))

@@ -17,6 +17,8 @@ from tests.helpers.networks import RUN, SEGMENTATION, count, on_meta, saved
 _torchvision.ensure()
 import torchvision  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def seeded():

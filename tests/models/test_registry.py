@@ -16,6 +16,8 @@ from tests.helpers.networks import CLASSIFIERS, SEGMENTATION, count, on_meta
 _torchvision.ensure()
 import torchvision  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def seeded():

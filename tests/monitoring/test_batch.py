@@ -37,12 +37,14 @@ def test_counts_are_those_of_the_decisions(policy):
     assert all(part.sum() == 700 for part in counts.sketch.values())
 
 
+@pytest.mark.slow
 def test_thresholds_by_group_decide_as_the_policy_does():
     policy = Policy.fit(draw(3000, 0), 0.1, group="site")
     batch = draw(500, 3)
     assert count_batch(policy, batch).accepted == policy.decide(batch).accept.sum()
 
 
+@pytest.mark.slow
 def test_thresholds_by_class_are_counted_by_class_and_group():
     policy = Policy.fit(draw(3000, 0), 0.3, group="site", by_class=True)
     batch = draw(600, 3, known=0.5)
@@ -167,6 +169,7 @@ def gaussian(n, seed, priors, spread=1.0):
     return Predictions.from_logits(2.2 * inputs, labels)
 
 
+@pytest.mark.slow
 def test_only_label_shift_is_called_label_shift():
     even = np.full(4, 0.25)
     policy = Policy.fit(gaussian(3000, 0, even), 0.1)

@@ -67,6 +67,7 @@ def test_weights_of_all_starts_sum_to_one():
     assert sum(map(start_weight, range(1, 100_001))) == pytest.approx(1 - 1 / math.log2(100_002))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [RATE, 0.6 * RATE])
 def test_false_alarms_are_as_rare_as_promised_at_every_time(rate):
     """Ville's bound, with looks after batches of ten: three standard errors above 5% would be 6.5%."""

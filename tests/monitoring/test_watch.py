@@ -93,6 +93,7 @@ def test_false_alarms_of_whole_watches_are_rare(policy):
     assert alarms <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_of",
     [

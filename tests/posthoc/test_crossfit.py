@@ -96,6 +96,7 @@ def test_where_no_power_is_better_nothing_changes():
     np.testing.assert_array_equal(ranked.plain, ranked.normalised)
 
 
+@pytest.mark.slow
 def test_audit_fit_and_compare_agree(data, tmp_path):
     z, y = data
     predictions = Predictions.from_logits(z, y)

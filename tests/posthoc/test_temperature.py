@@ -105,6 +105,7 @@ def test_ties_leave_a_doubt_that_no_temperature_takes(scale):
     np.testing.assert_allclose(probabilities[:4, :2], [[0.5, 0.5], [1, 0], [1 / 3, 1 / 3], [0, 1]], atol=1e-2)
 
 
+@pytest.mark.slow
 def test_grids_and_ece_by_the_slow_way():
     z, y = drawn(130, 5, 4, scale=2.5)
     for grid, temperatures in (

@@ -91,6 +91,7 @@ MANY = 150_000
 TWICE = [f"c{i}" for i in range(MANY - 1)] + ["c0"]
 
 
+@pytest.mark.slow
 def test_very_many_names_take_no_time(tmp_path):
     start = time.process_time()
     for names, told in ((TWICE, "'c0'"), ([*TWICE[:-2], "c1", "c1"], "'c1'")):

@@ -106,6 +106,7 @@ def test_a_change_between_opening_and_reading_is_noticed(suffix, tmp_path):
             read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_that_is_written_to_while_it_is_read_is_noticed(suffix, tmp_path):
     path = tmp_path / f"x_logits{suffix}"

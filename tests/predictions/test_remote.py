@@ -11,6 +11,8 @@ from calibrant.predictions.files import Remote
 from tests.helpers.errors import facts
 from tests.helpers.object_store import serving
 
+pytestmark = pytest.mark.slow
+
 SIZES = (40, 7, 23)
 
 

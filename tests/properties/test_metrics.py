@@ -79,6 +79,7 @@ def summary():
     return sketch.summary()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_function_is_its_definition(name):
     assert value_of(metrics, name) == pytest.approx(value_of(reference, name), rel=1e-5, abs=1e-12)
@@ -171,6 +172,7 @@ def test_descriptions_of_metrics_with_a_setting():
         metrics.describe("ecce")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.5, 1.0]), st.booleans()), min_size=1, max_size=20))
 def test_values_keep_to_their_bounds(rows):
     confidence, correct = map(np.array, zip(*rows, strict=True))

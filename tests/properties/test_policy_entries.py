@@ -3,6 +3,7 @@
 import functools
 import json
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(POLICIES) - 1), st.data(), values)
 @example(1, None, 5e-324)
 @quickly

@@ -21,6 +21,7 @@ from tests.helpers.errors import facts
 every = pytest.mark.parametrize("name", names())
 
 
+@pytest.mark.slow
 @every
 def test_every_row_can_be_planned_and_no_two_are_the_same_run(name):
     recipe = load(name)

@@ -115,6 +115,7 @@ def test_smooth_ece_of_two_opposite_samples():
     assert by_hand(fixed) == pytest.approx(fixed, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_smooth_ece_against_differences_of_normal_distributions():
     """Between grid points of one sign the integral is exact by the CDF; where the sign turns the grid is halved."""
     rng = np.random.default_rng(3)

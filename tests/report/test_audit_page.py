@@ -123,6 +123,7 @@ def test_errors_say_how_many_there_are_in_all(tmp_path, total):
     assert ("50" in table["text"].partition("Sample")[0]) == (total is not None)
 
 
+@pytest.mark.slow
 def test_fixes_and_comparisons_say_which_way_they_point(tmp_path):
     made = document("three")
     numbers = {"ece_15": (-0.0309, -0.035, -0.025), "accuracy": (-0.0038, -0.0091, 0.0012),

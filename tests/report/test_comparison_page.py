@@ -29,6 +29,7 @@ def whole(tmp_path_factory):
     return Tree(written(tmp_path_factory.mktemp("pages"), comparison()))
 
 
+@pytest.mark.slow
 def test_sections_come_in_order_and_only_if_they_hold_something(whole, tmp_path):
     assert whole.sections() == PARTS
     made = comparison(["ce", "ls", "acls"], 2)
@@ -40,6 +41,7 @@ def test_sections_come_in_order_and_only_if_they_hold_something(whole, tmp_path)
             assert f'href="#{part}"' not in page
 
 
+@pytest.mark.slow
 def test_a_verdict_comes_first_and_may_be_missing(tmp_path):
     shown = {}
     for level in ("good", "info", "unknown", "odd"):

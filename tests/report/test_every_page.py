@@ -120,6 +120,7 @@ def test_every_sentence_of_the_document_is_shown(pages, kind, make):
     assert {words for words in sentences(made) if words not in body} <= unused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TWINS)
 def test_hostile_names_are_text(pages, kind):
     tree, plain = Tree(pages[kind]), Tree(pages[TWINS[kind]])

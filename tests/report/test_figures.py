@@ -13,6 +13,8 @@ from tests.helpers.errors import facts
 from tests.helpers.image_maps import image_maps
 from tests.helpers.page_documents import activations, pictures
 
+pytestmark = pytest.mark.slow
+
 PIXELS = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
 BOXES = {
     "number": 3,

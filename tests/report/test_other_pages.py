@@ -46,6 +46,7 @@ def of_data(folder, made, sheets):
     return (folder / "data" / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_data_set_is_summed_up_and_its_findings_are_said_once(tmp_path):
     page = of_data(tmp_path, documents.data_set("plain"), {"plain": documents.sheet("plain")})
     tree = Tree(page)

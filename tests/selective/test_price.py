@@ -120,6 +120,7 @@ def test_every_policy_says_its_price(asked):
         assert seen.share.low - width / 2 < later.share.value < seen.share.high + width / 2
 
 
+@pytest.mark.slow
 def test_new_samples_are_judged_in_the_terms_of_the_promise():
     new = rare(5000, 3)
     for promise in ("recall=1:0.8", "precision=1:0.8"):
@@ -135,6 +136,7 @@ def test_new_samples_are_judged_in_the_terms_of_the_promise():
         assert promise.partition("=")[0] in judged
 
 
+@pytest.mark.slow
 def test_a_promise_kept_in_every_group_is_seldom_called_broken():
     """A true risk that is the target, in 40 small groups: many have no error at all, and one or two have some."""
     groups = {"g": np.arange(900) % 40}
@@ -160,6 +162,7 @@ def test_a_score_without_information_is_warned_of():
     assert not informed.majority_summary.startswith("Warning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "label"),
     [({"target_risk": 0.1}, 0), ({"promise": "precision=0:0.9"}, 0), ({"target_risk": 0.1, "by_class": True}, 0)],
@@ -218,6 +221,7 @@ def test_what_cannot_be_kept_says_why_and_what_could_be(asked, goal):
     assert from_dict(to_dict(policy)).summary == policy.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked", [{"promise": "precision=1:0.999"}, {"promise": "recall=1:0.999"}, {"promise": "expected-risk:0.0001"}]
 )

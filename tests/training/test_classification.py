@@ -20,6 +20,7 @@ def test_validation_is_that_of_the_predictions(runs):
     assert best == pytest.approx(accuracy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

@@ -100,6 +100,7 @@ def test_whole_images_must_fit_into_memory_and_be_of_one_size(segmented, monkeyp
     assert predict(Pixelwise(), Pipeline(segmented, [Resize((9, 3))])).logits.shape == (3, 3, 3, 9)  # 972 bytes
 
 
+@pytest.mark.slow
 def test_a_run_writes_pixels_and_counts_them_all(tmp_path):
     home = written("camvid", tmp_path)
     plain = {

@@ -357,6 +357,7 @@ def test_honest_compression_is_read(tmp_path):
     assert len(read(tmp_path / "m", "train")) == 60_000
 
 
+@pytest.mark.slow
 def test_more_columns_or_splits_than_anybody_has(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({f"c{i}": [1.0] for i in range(10_001)}), path)

@@ -415,6 +415,7 @@ PICKLES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PICKLES)
 def test_pickles_that_are_no_batch(tmp_path, case):
     (tmp_path / "test_batch").write_bytes(PICKLES[case])

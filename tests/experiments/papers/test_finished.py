@@ -16,6 +16,8 @@ from calibrant.training import RunFolder, check_recipe, load, replace_settings
 from tests.helpers.errors import facts
 from tests.helpers.paper_runs import CIFAR, MNIST, NAMES, TINY, fake_comparison, fake_run, planned
 
+pytestmark = pytest.mark.slow
+
 CIFAR_50, TINY_50 = "acls_cifar10_resnet50", "acls_tiny_imagenet_resnet50"
 
 

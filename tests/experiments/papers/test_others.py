@@ -16,6 +16,8 @@ from calibrant.training import last_epoch, load
 from tests.helpers.errors import facts
 from tests.reference import metrics as reference
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _tiny(recipe, monkeypatch):

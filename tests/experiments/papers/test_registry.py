@@ -49,6 +49,7 @@ def test_a_name_is_registered_once():
         registry.item("lr.fig2")(lambda bench: None)
 
 
+@pytest.mark.slow
 def test_every_format_and_a_page_are_written(bench, tmp_path):
     item = find_item("lr.fig2")
     files = write_item(item, item.make(bench), tmp_path / "out", command="calibrant paper lr.fig2", lead="Made here.")

@@ -16,6 +16,8 @@ from tests.experiments.papers.conftest import TINY
 from tests.helpers.errors import facts
 from tests.helpers.mask_runs import PLAIN as MASKS
 
+pytestmark = pytest.mark.slow
+
 LABELS = {"CE": "ce", "LS, alpha = 0.1": "ls, alpha=0.1", "LS, alpha = 0.2": "ls, alpha=0.2"}
 
 

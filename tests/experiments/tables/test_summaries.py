@@ -133,6 +133,7 @@ def test_ranks_are_those_of_lr_table_3():
     assert {line.cells[-1].runs for line in table.rows} == {16}
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=3), min_size=2, max_size=7), st.randoms())
 def test_ranks_sum_and_do_not_depend_on_the_order(values, random):
     results = Results(

@@ -55,6 +55,7 @@ def test_what_cannot_be_told(results, reference, words):
     assert judge_methods(Results(), "ce") is None
 
 
+@pytest.mark.slow
 def test_sentences_and_marks_never_disagree():
     """Random comparisons: what a table marks is named, the best numbers are printed, and the level follows."""
     rng, marked = np.random.default_rng(3), 0

@@ -181,6 +181,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*LARGE, *HEADERS])
 def test_headers_of_safetensors(case, tmp_path):
     header = LARGE[case]() if case in LARGE else HEADERS[case]

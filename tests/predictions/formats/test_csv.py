@@ -55,6 +55,7 @@ def test_a_bomb_is_refused_by_its_start(fill, header, monkeypatch, tmp_path):
     assert "100 times" in refusal(path)
 
 
+@pytest.mark.slow
 def test_a_bomb_of_full_size(tmp_path):
     """Some 4.5 GB in 4.5 MB."""
     path = tmp_path / "a.csv.gz"
@@ -62,6 +63,7 @@ def test_a_bomb_of_full_size(tmp_path):
     assert "100 times" in refusal(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
 def test_a_bomb_behind_an_honest_start_is_refused_on_the_way(fill, monkeypatch, tmp_path):
     monkeypatch.setattr(csv_format, "SAMPLE", 1 << 10)
@@ -126,6 +128,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "told"), MISTAKES, ids=lambda value: value[-30:])
 def test_mistakes_of_people_are_said_with_their_line_and_remedy(tmp_path, body, told):
     (tmp_path / "a.csv").write_text(body)

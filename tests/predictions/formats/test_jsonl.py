@@ -150,6 +150,7 @@ def test_true_and_false_are_two_classes(tmp_path):
         opened(tmp_path, lines[0], {"probability": 0.75, "label": 1}).load()
 
 
+@pytest.mark.slow
 def test_too_many_classes_are_refused(tmp_path):
     for logits, most in (
         ([0] * (MOST_CLASSES + 1), MOST_CLASSES),

@@ -27,6 +27,7 @@ from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_the_samples_that_the_calibrator_did_not_see():
     z, y = drawn(4000)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.1)

@@ -11,6 +11,7 @@ from tests.helpers.errors import facts
 from tests.helpers.policies import drawn, masks
 
 
+@pytest.mark.slow
 def test_a_target_coverage():
     found = Policy.fit(Predictions.from_logits(*drawn(3000)), target_coverage=0.4)
     assert found.threshold.coverage.value == pytest.approx(0.4, abs=1e-3)
@@ -18,6 +19,7 @@ def test_a_target_coverage():
     assert "at most" in found.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
 def test_files_are_read_a_batch_at_a_time(tmp_path, suffix):
     z, y = drawn(900)
@@ -38,6 +40,7 @@ def test_energy_needs_logits():
     assert "energy" not in {row["name"] for row in Policy.fit(data, 0.2).evidence["scores"]}
 
 
+@pytest.mark.slow
 def test_progress_is_told_and_changes_nothing():
     told = []
     data = Predictions.from_logits(*drawn(900))
@@ -64,6 +67,7 @@ def test_the_threshold_is_set_on_samples_that_the_choice_did_not_see():
     assert found.threshold.errors == (labels != y[~mine])[accept].sum()
 
 
+@pytest.mark.slow
 def test_of_very_many_samples_a_part_chooses(monkeypatch):
     monkeypatch.setattr("calibrant.selective.policy.selection.MOST_ROWS", 1000)
     found = Policy.fit(Predictions.from_logits(*drawn(9000)), 0.1)
@@ -110,6 +114,7 @@ def test_sets_of_few_samples_have_their_quantile_from_those_that_chose_nothing()
     assert sum(policy.sets.samples) == 300 - policy.evidence["for_choice"]
 
 
+@pytest.mark.slow
 def test_ignored_samples_count_nowhere():
     z, y = drawn(3000)
     y = y.copy()
@@ -119,6 +124,7 @@ def test_ignored_samples_count_nowhere():
     assert found.threshold.samples == held.sum()
 
 
+@pytest.mark.slow
 def test_an_overconfident_model_is_calibrated_and_keeps_its_target():
     policy = Policy.fit(Predictions.from_logits(*drawn(4000)), target_risk=0.1)
     assert policy.calibrator.name == "temperature"
@@ -133,6 +139,7 @@ def test_an_overconfident_model_is_calibrated_and_keeps_its_target():
     assert (confidence.dtype, accept.dtype, labels.dtype) == (np.float64, np.bool_, np.int64)
 
 
+@pytest.mark.slow
 def test_probabilities_are_taken_as_such():
     z, y = drawn(2500)
     p = np.exp(z - z.max(1, keepdims=True))
@@ -210,6 +217,7 @@ def test_what_cannot_be_fitted_on_is_refused():
             Policy.fit(data, **{"target_risk": 0.2} | asked)
 
 
+@pytest.mark.slow
 def test_repeated_ids_are_refused_or_left_out(tmp_path):
     """The policy of a file that has every sample twice is that of the file that has it once, or there is none."""
     z, y = drawn(900)

@@ -73,6 +73,7 @@ def test_a_rare_class_is_in_every_set():
     assert "in every set" in policy.sets.sentences(None)[-1]
 
 
+@pytest.mark.slow
 def test_randomised_sets_are_seeded_and_independent_of_batches():
     policy, again = (fit(set_method="aps", set_randomised=True, seed=5) for _ in range(2))
     z, y = drawn(3000, seed=4)
@@ -93,6 +94,7 @@ def test_one_column_of_two_classes_works():
     assert members.tolist() == [[True, False], [True, True], [False, True]]
 
 
+@pytest.mark.slow
 def test_sets_beside_thresholds_by_class_in_every_group():
     """Sets come from probabilities alone: whatever thresholds there are, they are those of a policy without groups."""
     z, y = drawn(1500, 3)

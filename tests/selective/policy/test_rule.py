@@ -26,6 +26,7 @@ def test_an_honest_abstention():
     assert math.isinf(found.threshold.value)
 
 
+@pytest.mark.slow
 def test_an_empirical_threshold_promises_nothing():
     z, y = drawn(900)
     data = Predictions.from_logits(z, y, groups={"s": np.arange(900) % 2})

@@ -10,6 +10,7 @@ from calibrant.selective.scores import Score
 from tests.helpers.policies import drawn, smoothed
 
 
+@pytest.mark.slow
 def test_logit_normalisation_is_chosen_where_it_helps():
     found = Policy.fit(Predictions.from_logits(*smoothed(6000)), 0.1, calibrator="none")
     assert found.score.name == "normalised_max_logit"
@@ -19,6 +20,7 @@ def test_logit_normalisation_is_chosen_where_it_helps():
     assert chosen["value"] < rows["msp"]["value"]
 
 
+@pytest.mark.slow
 def test_plain_msp_remains_when_nothing_helps():
     """Logits that are true: no calibrator and no score has anything to add."""
     kept = 0
@@ -71,6 +73,7 @@ def test_a_choice_can_be_made_by_name(calibrator, score, tmp_path):
     assert np.isfinite(found.decide(1e4 * np.eye(5)).confidence).all()
 
 
+@pytest.mark.slow
 def test_a_poor_model_is_repaired_on_few_samples():
     """A fifth of 400 samples: too few to show with 95% confidence that a temperature helps, and it does help."""
     seeds = range(8)
@@ -82,6 +85,7 @@ def test_a_poor_model_is_repaired_on_few_samples():
     )
 
 
+@pytest.mark.slow
 def test_a_later_calibrator_must_win_by_its_standard_error():
     """The choice follows from the printed rows: each is compared with the best before it."""
     for seed in range(3):

@@ -10,6 +10,7 @@ from calibrant.selective.thresholds.images import can_show_risk
 from tests.helpers.policies import masks
 
 
+@pytest.mark.slow
 def test_masks_are_guaranteed_over_images(tmp_path):
     z, y = masks(600)
     data = Predictions.from_logits(z, y, kind="segmentation", ignore_index=255)

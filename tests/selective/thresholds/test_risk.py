@@ -81,6 +81,7 @@ def test_abstaining_says_how_many_samples_are_needed():
     assert "100.00%" in missed.reason
 
 
+@pytest.mark.slow
 def test_needed_is_about_right():
     """Twice the needed samples, drawn alike, nearly always give a threshold; half of them hardly ever do."""
     rng = np.random.default_rng(1)

@@ -36,6 +36,7 @@ def test_an_unlucky_choice_does_not_silence_a_policy():
     assert found.risk.high <= 0.05
 
 
+@pytest.mark.slow
 def test_groups_have_thresholds_of_their_own(tmp_path):
     z, y = drawn(6000)
     rng = np.random.default_rng(7)
@@ -80,6 +81,7 @@ def test_planning_is_on_other_samples(monkeypatch):
     assert set(seen) == {found.evidence["for_choice"]}
 
 
+@pytest.mark.slow
 def test_a_policy_that_abstains_offers_what_could_be_promised(tmp_path):
     """On one file 5% answers nothing and 6% two thirds: the rate of errors is 4.5% over most of the scores."""
     rng = np.random.default_rng(2)
@@ -106,6 +108,7 @@ def test_a_policy_that_abstains_offers_what_could_be_promised(tmp_path):
     assert "estimate" not in answers.summary
 
 
+@pytest.mark.slow
 def test_groups_that_all_abstain_share_a_menu():
     z, y = drawn(900)
     site = np.arange(900) % 3
@@ -193,6 +196,7 @@ def confused(n, seed=0):
     return logits, labels
 
 
+@pytest.mark.slow
 def test_every_class_of_a_policy_keeps_its_risk_and_others_abstain():
     data = Predictions.from_logits(*confused(4000), class_names=["a", "b", "c", "d"])
     policy = Policy.fit(data, target_risk=0.1, by_class=True, calibrator="temperature")
@@ -207,6 +211,7 @@ def test_every_class_of_a_policy_keeps_its_risk_and_others_abstain():
         assert part.threshold.risk.high <= 0.1
 
 
+@pytest.mark.slow
 def test_precision_of_two_classes_each_with_its_own_share():
     logits, labels = drawn(4000, 4, spread=6.0)
     policy = Policy.fit(Predictions.from_logits(logits, labels), promise=["precision=2:0.95", "precision=0:0.8"])
@@ -217,6 +222,7 @@ def test_precision_of_two_classes_each_with_its_own_share():
     assert policy.promised == 0.2
 
 
+@pytest.mark.slow
 def test_classes_in_groups_have_thresholds_of_their_own():
     logits, labels = drawn(4000, 2)
     site = np.where(np.arange(4000) % 3 == 0, "b", "a")

@@ -106,6 +106,7 @@ def _violation(share, wrong, samples, ranks, risk, delta):
     return broken
 
 
+@pytest.mark.slow
 def test_a_sequence_of_ranks_keeps_its_level_whatever_the_ties():
     """Three tied scores, the risk jumping up and down across the target: enumerated, not drawn."""
     risk, delta = 0.5, 0.35
@@ -123,6 +124,7 @@ def test_a_sequence_of_ranks_keeps_its_level_whatever_the_ties():
     assert 0.15 < max(broken) <= delta
 
 
+@pytest.mark.slow
 def test_a_rank_inside_a_tie_stands_for_all_of_it_and_keeps_the_level():
     """Of tests that nobody planned: enumerated as above, with risks that only a tie or its inner part has."""
     populations = [
