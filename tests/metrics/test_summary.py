@@ -150,6 +150,12 @@ def test_coverage_bound_counts_cells_of_errors_alone():
     assert abs(value - reference.coverage_at_risk(c, correct, 0.1)) <= value.bound + 1e-12
 
 
+def test_what_is_no_number_has_no_bound():
+    bounds = of(np.linspace(0.3, 0.9, 50), np.ones(50, bool)).bounds()
+    assert bounds["auroc"] == bounds["aupr_errors"] == 0
+    assert all(math.isfinite(bound) for bound in bounds.values())
+
+
 def test_mce_with_a_cut_cell():
     c, correct = np.array([3 / 13, 1 / 7]), np.array([False, True])
     value = of(c, correct).summary().measure("mce_7")

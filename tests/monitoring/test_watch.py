@@ -1,5 +1,6 @@
 """What counts say: alarms where there is something wrong, shares of alpha, and what cannot be tested."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from calibrant import Monitor, Policy, Predictions
+from calibrant._numbers import percent
 from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, restart_share, start_weight
+from calibrant.monitoring.watch import changed_looks
 from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
@@ -187,3 +190,44 @@ def test_label_shift_is_offered_where_it_helps(policy, batches):
 def test_an_empty_watch_has_a_document(policy):
     document = Monitor(policy).document
     assert document["risk"]["value"] is None
+
+
+def test_numbers_and_sentences_agree(policy, batches):
+    quiet = Monitor(policy, by_group="site").update(batches[0], "monday").update(batches[1], "tuesday")
+    document = quiet.document
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["status"] == "quiet"
+    known = quiet.state.labels
+    risk = sum(part.errors for part in known) / sum(part.answers for part in known)
+    assert document["risk"]["value"] == pytest.approx(risk)
+    assert f"{100 * risk:.2f}%" in " ".join(document["sentences"])
+    assert [row["name"] for row in document["batches"]] == ["monday", "tuesday"]
+    assert {part["group"] for part in document["groups"]} == {"north", "south"}
+
+
+def test_nothing_is_offered_where_nothing_has_changed(quiet):
+    shift = quiet.document["label_shift"]
+    assert not shift["offered"]
+
+
+def test_a_policy_without_a_sketch_offers_no_correction(policy, batches):
+    old = replace(policy, evidence={k: v for k, v in policy.evidence.items() if k != "reference"})
+    assert Monitor(old).update(batches[0]).document["label_shift"] is None
+
+
+def test_a_change_is_described_by_the_batches_that_raised_its_alarm(policy):
+    """Of three samples each, one batch alone would not say how many are predicted to be of a class."""
+    monitor = Monitor(policy)
+    quiet, shifted = draw(600, 40), draw(300, 41, shift=6.0)
+    monitor.update(quiet, "quiet")
+    for k in range(100):
+        rows = slice(3 * k, 3 * k + 3)
+        names = {"ids": shifted.ids[rows], "class_names": shifted.class_names}
+        monitor.update(Predictions.from_logits(shifted.logits[rows], shifted.labels[rows], **names), f"three {k}")
+    (test,) = [test for test in monitor.watch.alarms if test.name == "predicted"]
+    looks = changed_looks(test)
+    assert 3 < len(looks) < 100
+    first, last = looks[0] - 1, looks[-1] - 1
+    share = np.mean(shifted.logits[3 * first : 3 * last + 3].argmax(1) == 0)
+    (text,) = [alarm["text"] for alarm in monitor.document["alarms"] if alarm["name"] == "predicted"]
+    assert re.search(facts(f"three {first}", f"three {last}", percent(share)), text)

@@ -248,14 +248,18 @@ def gaps_of_runs(count: Array, gap: Doubles, bins: int) -> Doubles:
         bins: how many runs.
     """
     upto, running = running_sums(count), running_sums(gap)
-    runs, size = np.arange(bins + 1), upto[-1]
-    # Of whole predictions the larger runs come first; weights can be cut anywhere.
-    ends = runs * (size // bins) + np.minimum(runs, size % bins) if count.dtype.kind == "i" else runs * (size / bins)
+    ends = ends_of_runs(upto[-1], bins)
     # The gap grows evenly within a group, so its value at the end of a run is an interpolation.
     at = np.clip(np.searchsorted(upto, ends, side="left"), 1, len(count)) - 1
     share = np.divide(ends - upto[at], count[at], out=np.zeros(bins + 1), where=count[at] > 0)
     gaps: Doubles = np.diff(running[at] + share * (running[at + 1] - running[at]))
     return gaps
+
+
+def ends_of_runs(size: Any, bins: int) -> Array:
+    """Where runs of equal count end, ``[bins + 1]`` from 0 on: of whole predictions the larger runs come first."""
+    runs = np.arange(bins + 1)
+    return runs * (size // bins) + np.minimum(runs, size % bins) if size.dtype.kind == "i" else runs * (size / bins)
 
 
 def _aece_released(score: Doubles, count: Ints, gap: Doubles, bins: int) -> float:

@@ -12,6 +12,7 @@ cells: every metric is by its definition, and every bound 0.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from calibrant._arrays import Doubles, Precision
 from calibrant._validation import Bools, Ints
-from calibrant.metrics.calibration import Reliability, bin_edges, gaps_of_runs, merge_bins, reliability
+from calibrant.metrics.calibration import Reliability, bin_edges, ends_of_runs, gaps_of_runs, merge_bins, reliability
 from calibrant.metrics.catalogue import MEASURED, METRICS, describe, split_name
 from calibrant.metrics.grid import BASE, CELLS, base_bins, centres, shortfall_edges, unsquash
 from calibrant.metrics.kernel import TopLabel
@@ -163,6 +164,8 @@ def _bound_of_order(name: str, groups: Groups, value: float, settings: dict[str,
     is_doubtful = groups.low < groups.score  # members of the cell of exactly 1 are tied
     # A threshold may lie inside a cell, so that some of its members are accepted.
     loose = {"ties": "expected"} if name == "coverage_at_risk" else {}
+    if math.isnan(value):  # whatever the order
+        return 0.0
     orders = [groups.split(is_doubtful, right_first=right_first).filled() for right_first in (True, False)]
     return max(abs(FUNCTIONS[name](order, **settings, **loose) - value) for order in orders)
 
@@ -182,7 +185,7 @@ def _bound_of_place(name: str, groups: Groups, value: float, settings: dict[str,
         gaps = gaps_of_runs(groups.count[::-1], (groups.sure - right)[::-1], bins)
         # Of a cell that the end of a run cuts, right or wrong members may come first. What leaves one run enters the
         # next: between two runs that surely lie on the same side nothing changes.
-        cut = np.searchsorted(groups.count[::-1].cumsum(), np.arange(1, bins) * (groups.size / bins))
+        cut = np.searchsorted(groups.count[::-1].cumsum(), ends_of_runs(groups.size, bins)[1:-1])
         spread = np.minimum(right, groups.errors)[::-1][np.minimum(cut, len(right) - 1)]
         doubt = np.append(spread, 0) + np.append(0, spread) + off.sum() / bins
         side = np.where(np.abs(gaps) > doubt, np.sign(gaps), 0)
