@@ -102,7 +102,7 @@ _METRICS = (
            "chance that a right prediction is more confident than a wrong one",
            title="area under the receiver operating characteristic, right against wrong predictions", table="ranked"),
     Metric("fpr_at_tpr", "FPR at TPR", "share", "Selective", "low", (0, 1),
-           "share of the wrong predictions accepted where a share of the right ones is",
+           "share of the wrong predictions accepted by the threshold that accepts this share of the right ones",
            title="false positive rate at a true positive rate, accepted predictions as positives", table="ranked",
            setting="tpr"),
     Metric("aupr_errors", "AUPR of errors", "share", "Selective", "high", (0, 1),
