@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from calibrant._arrays import Array, Doubles
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Array, Doubles
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import Interval
 
 Smoothing = Literal["with", "likely", "without", "unknown"]

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import softmax
 
 from benchmarks._evidence_files import NETWORKS, Network, TopLabels, read_logits, read_top_labels
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.metrics import (
     Interval,
     Judged,

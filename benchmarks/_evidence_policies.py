@@ -21,8 +21,8 @@ from scipy import stats
 
 from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
 from calibrant import Policy, Predictions
-from calibrant._arrays import Array, Doubles
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Array, Doubles
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits

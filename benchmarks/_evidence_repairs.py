@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.metrics import Judged, aurc, ece
 from calibrant.posthoc import NumpyOps, fit_best_norm
 from calibrant.selective import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select

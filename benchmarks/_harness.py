@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch._C._profiler import _EventType
 
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 
 Step = Callable[[], object]
 

@@ -179,7 +179,7 @@ PEERS: Mapping[str, Callable[[Given], dict[str, tuple[str, Call]]]] = {
 
 def supply_torchvision() -> None:
     """Torchvision's operators where the compiled ones do not load; by file, because Calibrant is not installed here."""
-    path = Path(__file__).parents[1] / "src" / "calibrant" / "_torchvision.py"
+    path = Path(__file__).parents[1] / "src" / "calibrant" / "base" / "torchvision_operators.py"
     spec = importlib.util.spec_from_file_location("calibrant_torchvision", path)
     assert spec is not None
     assert spec.loader is not None

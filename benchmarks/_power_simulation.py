@@ -20,8 +20,8 @@ from benchmarks._evidence_files import LOGIT_FILES, read_logits
 from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES, Doubles, Setting, clairvoyant
 from calibrant import Policy, Predictions
-from calibrant._arrays import Array
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Array
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import coverage_at_risk
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.selective import threshold_for_risk

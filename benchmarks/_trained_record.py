@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import _trained_curves as curves
 from benchmarks._trained_claims import Claim
 from benchmarks._trained_studies import Numbers, TrainedStudy
-from calibrant._files import json_value, nulls_as_nan, written_aside
+from calibrant.base.files import json_value, nulls_as_nan, written_aside
 from calibrant.experiments import Results
 from calibrant.experiments.results import ResultRow
 from calibrant.experiments.tables.cells import parse_column

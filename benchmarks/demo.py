@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks._harness import environment, print_table, say, write_json
 from benchmarks._markdown import table
 from benchmarks._speed_metrics import machine
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.experiments import run_demo
 
 RESULTS = Path("benchmarks/results/demo.json")

@@ -25,7 +25,7 @@ import torch
 from benchmarks._harness import environment, print_table, say, write_json
 from benchmarks._markdown import table
 from benchmarks._speed_metrics import machine
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.experiments.demo_claims import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study, study_key
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.results import ResultRow, Results

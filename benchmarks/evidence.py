@@ -29,7 +29,7 @@ from benchmarks._evidence_policies import measure_policies
 from benchmarks._evidence_repairs import measure_repairs
 from benchmarks._evidence_rows import CHECKED_FILES, differing_rows
 from benchmarks._harness import say
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 
 RESULTS = Path("benchmarks/evidence.json")
 PAGE = Path("docs/evidence.md")

@@ -34,7 +34,7 @@ from benchmarks import _harness as harness
 from benchmarks import adversary
 from benchmarks._harness import say
 from benchmarks._markdown import table
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.selective.bounds import allowed_errors
 from calibrant.selective.thresholds.risk import threshold_on
 from calibrant.selective.thresholds.samples import FEWEST_FOR_SCORE

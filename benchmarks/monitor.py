@@ -24,7 +24,7 @@ import numpy.typing as npt
 from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant import Monitor, Policy, Predictions
-from calibrant._files import write_json, written_aside
+from calibrant.base.files import write_json, written_aside
 from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios, restart_share
 
 RESULTS = Path("benchmarks/results/monitor.json")

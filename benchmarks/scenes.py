@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from benchmarks import _harness as harness
 from benchmarks._harness import say
 from benchmarks._markdown import table
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.scenes import CLASSES, Scenes, draw, true_calibration_error, true_error
 from calibrant.losses import SoftTargetCrossEntropy, get

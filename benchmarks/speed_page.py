@@ -13,7 +13,7 @@ from benchmarks._speed_data import data_part
 from benchmarks._speed_metrics import machine, metrics_part, streaming_part
 from benchmarks._speed_posthoc import posthoc_part
 from benchmarks._speed_training import startup_part, sweep_part, training_part
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/speed.md")
 

@@ -29,7 +29,7 @@ from benchmarks import _trained_record as record
 from benchmarks._harness import say
 from benchmarks._trained_page import PAGE_NAME, figure_of, has_curves, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.experiments import Engine, Local, Results, Study, compare
 from calibrant.experiments.comparison import RUNS, collect
 from calibrant.experiments.engines import Job

@@ -21,7 +21,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.cli import app, demo
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import parse_losses

@@ -14,16 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 
 #: The arrow of the design, from left to right: a part imports only from parts before it.
 ORDER = [
-    "_imports",
-    "_progress",
-    "_numbers",
-    "_arrays",
-    "_validation",
-    "_files",
-    "_spreadsheet",
-    "_parquet",
-    "_ray",
-    "_torchvision",
+    "base",
     "data",
     "targets",
     "models",
@@ -156,23 +147,17 @@ def test_imports_follow_the_arrow():
     assert not [line for path in modules() for line in against_the_arrow(path, part(path))]
 
 
-MEASURING = (
-    "_arrays",
-    "_validation",
-    "predictions",
-    "metrics",
-    "posthoc",
-    "selective",
-    "auditing",
-    "monitoring",
-    "report",
-)
+MEASURING = ("base", "predictions", "metrics", "posthoc", "selective", "auditing", "monitoring", "report")
 TRAINING = {
     "data", "targets", "models", "losses", "_lens", "_tensor_sketch", "torchmetrics", "training", "detection",
-    "_torchvision",
 }  # fmt: skip
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
-BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/policy/module.py": {"torch", "needs_torch"}}
+BRIDGES = {
+    "base/arrays.py": {"torch"},
+    "base/torchvision_operators.py": {"torch", "torchvision"},
+    "posthoc/ops.py": {"torch"},
+    "selective/policy/module.py": {"torch", "needs_torch"},
+}
 
 
 def test_the_measuring_half_needs_no_pytorch():
@@ -192,7 +177,7 @@ def foreign_imports(path):
     for node in nodes_of(path):
         if id(node) not in typing_only and isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name for alias in node.names}
-            heads |= names if isinstance(node, ast.Import) or node.module == "calibrant._imports" else {node.module}
+            heads |= names if isinstance(node, ast.Import) or node.module == "calibrant.base.extras" else {node.module}
     foreign = {head.split(".")[0] for head in heads} & {
         "needs_torch", "torch", "torchvision", "torchmetrics", "lightning_fabric",
     }  # fmt: skip

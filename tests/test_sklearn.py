@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
-from calibrant import _imports
+from calibrant.base import extras
 from calibrant.sklearn import SelectiveClassifier
 from tests.helpers.errors import facts
 
@@ -299,9 +299,9 @@ def test_cross_validated_answers():
 
 
 def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(_imports, "_is_installed", lambda package: package != "sklearn")
+    monkeypatch.setattr(extras, "_is_installed", lambda package: package != "sklearn")
     monkeypatch.delitem(sys.modules, "calibrant.sklearn")
-    with pytest.raises(_imports.MissingExtraError, match=facts("calibrant[train]")):
+    with pytest.raises(extras.MissingExtraError, match=facts("calibrant[train]")):
         import calibrant.sklearn  # noqa: F401
 
 

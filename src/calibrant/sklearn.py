@@ -6,7 +6,7 @@ The classifier is used as it is, never fitted and never changed: `fit` takes dat
 
 from __future__ import annotations
 
-from calibrant._imports import needs_sklearn  # noqa: F401
+from calibrant.base.extras import needs_sklearn  # noqa: F401
 
 # isort: split
 
@@ -22,9 +22,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_consistent_length, column_or_1d, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from calibrant._arrays import Array
-from calibrant._imports import need
-from calibrant._validation import check_finite, listing, short
+from calibrant.base.arrays import Array
+from calibrant.base.checks import check_finite, listing, short
+from calibrant.base.extras import need
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions, widen

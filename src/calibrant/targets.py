@@ -13,7 +13,7 @@ objects were removed gets 1/K for every class, whatever beta (ALS, section 4.1).
 
 from __future__ import annotations
 
-from calibrant._imports import needs_torch  # noqa: F401
+from calibrant.base.extras import needs_torch  # noqa: F401
 
 # isort: split
 
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_integer, check_number
+from calibrant.base.checks import check_integer, check_number
 from calibrant.data import Boxes, Mixed, View, objectness
 
 __all__ = ["adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets"]

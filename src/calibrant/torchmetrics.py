@@ -6,7 +6,7 @@ they lie; on a GPU the reductions over the classes run there, and only columns o
 
 from __future__ import annotations
 
-from calibrant._imports import needs_torch  # noqa: F401
+from calibrant.base.extras import needs_torch  # noqa: F401
 
 # isort: split
 
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant import _torchvision
 from calibrant._tensor_sketch import count_tensors
+from calibrant.base import torchvision_operators
 from calibrant.metrics import STATE, Summary
 from calibrant.metrics import ConfidenceSketch as PlainSketch
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
 
 __all__ = ["ConfidenceSketch"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant._ray import connect
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, join_crc32, merge
+from calibrant.base.cluster import connect
 from calibrant.cli import main
 from calibrant.metrics import ece
 from calibrant.predictions.row_selection import keep_rows

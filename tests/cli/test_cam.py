@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from calibrant import _imports
+from calibrant.base import extras
 from tests.helpers.errors import facts
 from tests.helpers.scene_runs import train_scenes
 
@@ -68,5 +68,5 @@ def test_what_cannot_be_drawn_is_one_sentence(refuse, runs, monkeypatch, words, 
 
 
 def test_a_missing_package_is_one_sentence_with_its_extra(refuse, runs, monkeypatch):
-    monkeypatch.setattr(_imports, "_is_installed", lambda package: package != "pytorch_grad_cam")
+    monkeypatch.setattr(extras, "_is_installed", lambda package: package != "pytorch_grad_cam")
     assert re.search(facts("grad-cam", "calibrant[cam]"), refuse("cam", runs / "a" / "run"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibrant import Monitor, Policy, Predictions, audit
-from calibrant._files import check_output
+from calibrant.base.files import check_output
 from tests.helpers.errors import facts
 
 COMMANDS = {
@@ -101,7 +101,7 @@ def test_a_kill_while_writing_leaves_the_old_file(here, monkeypatch, result, mom
     path.write_bytes(b"what was there before")
     assert killed(lambda: writers[result](path), moment, monkeypatch)
     assert path.read_bytes() == b"what was there before"
-    monkeypatch.setattr("calibrant._files._searched", {})  # as the next process has it
+    monkeypatch.setattr("calibrant.base.files._searched", {})  # as the next process has it
     writers[result](path)
     assert path.stat().st_size > 1000
     # What the killed one had begun is gone as well.

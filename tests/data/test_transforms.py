@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.data import (
     RICAP,
     Boxes,
@@ -31,7 +31,7 @@ from tests.helpers.errors import facts
 from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 from tests.reference import objects as reference
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 from torchvision.transforms import InterpolationMode  # noqa: E402
 from torchvision.transforms import functional as tv  # noqa: E402
 from torchvision.transforms.v2 import functional as v2  # noqa: E402

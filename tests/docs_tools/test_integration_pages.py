@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant import Policy, _torchvision
+from calibrant import Policy
+from calibrant.base import torchvision_operators
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,7 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_policy_behind_a_model_of_hugging_face(capsys):
     pytest.importorskip("transformers")
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     names = run_page("huggingface")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5

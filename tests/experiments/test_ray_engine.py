@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant._ray import connect
+from calibrant.base.cluster import connect
 from calibrant.experiments import Contender, Local, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
 from calibrant.training.recipe import Resources, check_recipe
@@ -233,7 +233,7 @@ def test_without_ray(monkeypatch):
 
 DRIVER = """
 import sys
-from calibrant._ray import connect
+from calibrant.base.cluster import connect
 with connect("the test") as ray:
     assert ray.get(ray.remote(lambda: 7).remote()) == 7
     print("ready", flush=True)

@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.models import build
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 
 CLASSIFIERS = [
     "mlp", "small_cnn", "small_resnet", "resnet20", "resnet56", "resnet20v2", "resnet56v2", "vgg16_cifar",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, audit
-from calibrant._arrays import precision_of
+from calibrant.base.arrays import precision_of
 from calibrant.metrics import ConfidenceSketch, classwise_ece, kernel
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from tests.helpers.errors import facts

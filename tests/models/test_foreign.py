@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.models import build, names
 from calibrant.models.foreign import UntrustedCodeError, foreign_code, head_of, require_trust
 from tests.helpers.errors import facts
 from tests.helpers.networks import RUN, SEGMENTATION, on_meta, saved
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 import timm  # noqa: E402
 import torchvision  # noqa: E402
 

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.models import build, describe
 from calibrant.models.small import convolution
 from tests.helpers.errors import facts
 from tests.helpers.networks import RUN, SEGMENTATION, count, on_meta, saved
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 import torchvision  # noqa: E402
 
 pytestmark = pytest.mark.slow

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.models import Architecture, build, describe, names
 from calibrant.models.registry import check_memory, physical_memory
 from tests.helpers.errors import facts
 from tests.helpers.networks import CLASSIFIERS, SEGMENTATION, count, on_meta
 
-_torchvision.ensure()
+torchvision_operators.ensure()
 import torchvision  # noqa: E402
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Monitor, Policy, Predictions
-from calibrant._numbers import percent
+from calibrant.base.numbers import percent
 from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, restart_share, start_weight
 from calibrant.monitoring.watch import changed_looks
 from tests.helpers.errors import facts

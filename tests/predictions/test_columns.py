@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant._validation import find_closest, listing
+from calibrant.base.checks import find_closest, listing
 from calibrant.predictions.column_errors import column_options
 from calibrant.predictions.columns import check_options, match_columns
 from calibrant.predictions.samples import MOST_COLUMNS

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import Predictions, _arrays
+from calibrant import Predictions
+from calibrant.base import arrays
 from calibrant.predictions import FLOOR, Digits, log_probabilities
 from tests.helpers.errors import facts
 from tests.helpers.predictions import IMAGES, PIXELS, P, Q, Y, Z, refusal, refusal_of, write_columns
@@ -250,7 +251,7 @@ def test_one_long_text_does_not_blow_up_all_others(suffix, monkeypatch, tmp_path
     columns = {"confidence": np.full(1001, 0.5), "correct": np.ones(1001, bool), "ids": ids}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
     pq.write_table(pa.table(columns).slice(1000), tmp_path / "c.parquet")
-    monkeypatch.setattr(_arrays, "TEXT_BYTES", 400 * 1001)
+    monkeypatch.setattr(arrays, "TEXT_BYTES", 400 * 1001)
     parts = Predictions.open([tmp_path / "b.parquet", tmp_path / "c.parquet"])
     assert sum(len(batch) for batch in parts.batches(500)) == 1002
     with pytest.raises(ValueError, match=facts("b.parquet", "ids")):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from calibrant import Predictions, _arrays
+from calibrant import Predictions
+from calibrant.base import arrays
 from calibrant.posthoc import (
     EnsembleTemperatureScaling,
     HistogramBinning,
@@ -156,7 +157,7 @@ def test_streamed_from_a_file_as_from_arrays(make, tmp_path, monkeypatch):
     expected = make().fit(z, y)
     path = tmp_path / "val.npz"
     Predictions.from_logits(z, y, split="val").save(path)
-    monkeypatch.setattr(_arrays, "CHUNK", 40 * 5)  # many chunks
+    monkeypatch.setattr(arrays, "CHUNK", 40 * 5)  # many chunks
     found = make().fit(Predictions.open(path))
     assert found.passes_ >= 1
     np.testing.assert_allclose(found.transform(z), expected.transform(z), rtol=1e-4, atol=1e-5)

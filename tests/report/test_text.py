@@ -1,4 +1,4 @@
-"""Texts of the pages beyond rounding, which tests/test_numbers.py has: counts, bounds, and what HTML cannot hold."""
+"""Texts of the pages beyond rounding (tests/base/test_numbers.py): counts, bounds, and what HTML cannot hold."""
 
 import json
 from xml.etree import ElementTree

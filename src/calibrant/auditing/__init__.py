@@ -19,8 +19,8 @@ models, judges a policy, and puts the answer on top (`headline`). `calibrant.rep
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
 from calibrant.auditing.audit import Audit, audit
+from calibrant.base.extras import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.auditing.breakdown import confidence_by_objectness

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from calibrant._files import written_aside
-from calibrant._numbers import count
-from calibrant._progress import Progress, silent, track
+from calibrant.base.files import written_aside
+from calibrant.base.numbers import count
+from calibrant.base.progress import Progress, silent, track
 from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, count_shared, repeat_words, resolve_repeats
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def audit(
     """
     # Here, not above: opening a file, or refusing an invalid one, needs none of these.
     from calibrant import __version__
-    from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe_model
     from calibrant.auditing.headline import PythonWords, better_model, describe_policy, next_step, overall_verdict
+    from calibrant.base.files import json_value
     from calibrant.metrics import check_level
     from calibrant.selective import FITTED_ON_THESE, Outcome
 

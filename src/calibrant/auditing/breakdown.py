@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
-from calibrant._validation import Bools, Ints, check_within
+from calibrant.base.arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
+from calibrant.base.checks import Bools, Ints, check_within
 from calibrant.metrics import BASE, BINS, Bins, Interval, Reduced, TopLabel, bin_edges, normal_interval
 from calibrant.selective import binomial_tail
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
-from calibrant._numbers import count, number, percent
-from calibrant._validation import Ints
 from calibrant.auditing.breakdown import FEWEST_TESTED, two_sided
 from calibrant.auditing.collect import Collected
+from calibrant.base.checks import Ints
+from calibrant.base.numbers import count, number, percent
 from calibrant.metrics import BINS, Doubles, Interval, wilson
 
 #: From these shares of surely misplaced probability on, a verdict is at most fair, or poor.

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array, precision_of
-from calibrant._numbers import count, significant
-from calibrant._progress import Progress, silent, track
-from calibrant._validation import Bools, Ints, check_finite
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels, ObjectSizes
+from calibrant.base.arrays import Array, precision_of
+from calibrant.base.checks import Bools, Ints, check_finite
+from calibrant.base.numbers import count, significant
+from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import (
     BLOCK,
     ClassOverlaps,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._numbers import count
 from calibrant.auditing.classes import check_classes, describe_classes
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
@@ -22,6 +21,7 @@ from calibrant.auditing.repairs import (
     judge_repairs,
     logit_windows,
 )
+from calibrant.base.numbers import count
 from calibrant.metrics import (
     COMPARED,
     COVERAGES,

@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant._numbers import count, difference, difference_span, fixed, p_words, percent, significant, span
-from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair, repair_findings
+from calibrant.base.checks import Bools, listing
+from calibrant.base.numbers import count, difference, difference_span, fixed, p_words, percent, significant, span
 from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson
 from calibrant.predictions import Digits
 from calibrant.selective import Selection

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._numbers import count, difference, difference_span, quantity, span_words
-from calibrant._progress import Progress, silent, track
-from calibrant._validation import did_you_mean, short
 from calibrant.auditing.audit import explain_mismatch
 from calibrant.auditing.collect import Collected, add_batch, begin, collect
 from calibrant.auditing.document import numbers_of
+from calibrant.base.checks import did_you_mean, short
+from calibrant.base.numbers import count, difference, difference_span, quantity, span_words
+from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import (
     COMPARED,
     MEASURED,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrant._numbers import allowed, percent, round_percent
+from calibrant.base.numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
 from calibrant.selective import Offer, Outcome, Policy
 

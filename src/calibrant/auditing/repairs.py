@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array, Doubles
-from calibrant._numbers import difference, difference_span, number, percent, significant
-from calibrant._validation import Bools, Ints
 from calibrant.auditing.collect import Collected
+from calibrant.base.arrays import Array, Doubles
+from calibrant.base.checks import Bools, Ints
+from calibrant.base.numbers import difference, difference_span, number, percent, significant
 from calibrant.metrics import Interval, Judged, RiskCoverage, normal_interval, paired_differences, risk_coverage_curve
 from calibrant.posthoc import (
     CALIBRATORS,

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrant._progress import Progress, silent, track
-from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
 from calibrant.auditing.collect import (
     ERRORS_KEPT,
@@ -31,6 +29,8 @@ from calibrant.auditing.collect import (
     collect,
     id_bytes,
 )
+from calibrant.base.cluster import check_fits, connect
+from calibrant.base.progress import Progress, silent, track
 from calibrant.predictions import BATCH, FileStore, Predictions
 
 #: Rows of a piece, and samples of it that count.

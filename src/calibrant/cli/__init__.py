@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant._validation import did_you_mean
+from calibrant.base.checks import did_you_mean
 from calibrant.cli import console, options
 
 #: Exit code of an error in Calibrant itself (EX_SOFTWARE of sysexits.h).

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant._files import check_output
-from calibrant._numbers import count, percent
+from calibrant.base.files import check_output
+from calibrant.base.numbers import count, percent
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,

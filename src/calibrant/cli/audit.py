@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._numbers import ABSENT, count, difference, difference_span, percent, quantity, round_percent, span
 from calibrant.auditing import Audit, CommandWords, audit
+from calibrant.base.numbers import ABSENT, count, difference, difference_span, percent, quantity, round_percent, span
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Address,

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import calibrant
-from calibrant._files import check_output
-from calibrant._numbers import count, difference, difference_span, percent, round_percent, span
+from calibrant.base.files import check_output
+from calibrant.base.numbers import count, difference, difference_span, percent, round_percent, span
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import Accelerator, Data, Json, Quiet, TrustCode, command_line, invocation, trusts_run
 
@@ -85,7 +85,7 @@ def cam_command(
     else:
         write_activation_page(output, study.document | about, study.pictures)
     if as_json:
-        from calibrant._files import json_value
+        from calibrant.base.files import json_value
 
         print_json(json_value(study.document | about | {"file": str(output)}))
     elif not quiet:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import check_output, parse_toml, read_regular
+from calibrant.base.files import check_output, parse_toml, read_regular
 from calibrant.cli.console import print_json, print_line, remark, show_progress
 from calibrant.cli.options import (
     ClassNames,
@@ -83,8 +83,8 @@ def check_command(
     if junit is not None:
         check_output(junit, inputs=[file, baseline, policy, requirements or PROJECT])
     texts = _requirements(require or [], requirements, quiet)
-    from calibrant._files import json_value
     from calibrant.auditing import check
+    from calibrant.base.files import json_value
     from calibrant.selective import Policy
 
     inputs = [file, *([] if baseline is None else [baseline])]

@@ -21,8 +21,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from calibrant._numbers import count, percent, span
-from calibrant._progress import Progress, silent
+from calibrant.base.numbers import count, percent, span
+from calibrant.base.progress import Progress, silent
 
 if TYPE_CHECKING:  # imported where something is drawn
     from rich.progress import Progress as Bar

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from calibrant._imports import needs_torch  # noqa: F401
-from calibrant._validation import listing, printable
+from calibrant.base.checks import listing, printable
+from calibrant.base.extras import needs_torch  # noqa: F401
 
 # isort: split
 
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import calibrant
-from calibrant._files import parse_json
+from calibrant.base.files import parse_json
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import Json, Quiet, command_line
 from calibrant.data import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._numbers import difference, difference_span
+from calibrant.base.numbers import difference, difference_span
 from calibrant.cli.console import (
     acknowledge_interrupts,
     continuable,

@@ -45,7 +45,7 @@ def detect_command(
     After an interruption, even by kill -9, the same command continues from the last checkpoint; finished runs are not
     repeated.
     """
-    from calibrant._files import json_value
+    from calibrant.base.files import json_value
     from calibrant.detection import check_detection, read_backbones
     from calibrant.experiments import (
         as_plain,

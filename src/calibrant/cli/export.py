@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import parse_json
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.files import parse_json
 from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
 from calibrant.cli.options import Column, Json, Quiet, TrustCode, check_kind, open_for_policy, parse_opening, trusts_run
 from calibrant.cli.schema import versioned

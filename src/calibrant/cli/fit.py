@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import parse_json, read_regular
-from calibrant._numbers import allowed, count, difference, number, percent, round_percent, span_words
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.files import parse_json, read_regular
+from calibrant.base.numbers import allowed, count, difference, number, percent, round_percent, span_words
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Centre,

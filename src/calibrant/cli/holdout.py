@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from calibrant._files import check_output
-from calibrant._numbers import count
 from calibrant.auditing import CommandWords
+from calibrant.base.files import check_output
+from calibrant.base.numbers import count
 from calibrant.cli.console import print_json, print_line, remark, say
 from calibrant.cli.options import (
     ClassNames,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant._files import check_output
-from calibrant._numbers import ABSENT, count, difference, number, percent
-from calibrant._progress import track
+from calibrant.base.files import check_output
+from calibrant.base.numbers import ABSENT, count, difference, number, percent
+from calibrant.base.progress import track
 from calibrant.cli.console import print_json, print_table, remark, show_progress
 from calibrant.cli.options import Json, Quiet, parse_losses, parse_numbers
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant._numbers import number, percent
+from calibrant.base.numbers import number, percent
 from calibrant.cli.console import print_json, print_table, remark
 from calibrant.cli.options import Data, Json, Quiet, TrustCode, check_kind, command_line, trusts_run
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._files import check_output
-from calibrant._numbers import count, percent, span_words
+from calibrant.base.files import check_output
+from calibrant.base.numbers import count, percent, span_words
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
@@ -27,7 +27,7 @@ from calibrant.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from calibrant._progress import Progress
+    from calibrant.base.progress import Progress
     from calibrant.monitoring import Monitor
     from calibrant.predictions import Predictions
     from calibrant.selective import Policy

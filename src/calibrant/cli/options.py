@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant._files import check_output
+from calibrant.base.files import check_output
 from calibrant.cli.console import one_line
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ def recipes_command(
 
     calibrant recipes NAME > mine.toml makes a copy to change.
     """
-    from calibrant._files import parse_toml
+    from calibrant.base.files import parse_toml
     from calibrant.recipes import RecipeSummary, find, summaries
 
     if name is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._validation import did_you_mean
+from calibrant.base.checks import did_you_mean
 from calibrant.cli.console import print_json, print_table
 from calibrant.cli.options import Json, Quiet
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from calibrant._files import check_output
-from calibrant._numbers import quantity
+from calibrant.base.files import check_output
+from calibrant.base.numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
 from calibrant.cli.options import (
     Accelerator,
@@ -61,7 +61,7 @@ def train_command(
 
     After an interruption, even by kill -9, --resume continues the run; the result is the same as without it.
     """
-    from calibrant._files import json_value
+    from calibrant.base.files import json_value
     from calibrant.training import load, load_method, train  # here, because it imports PyTorch
 
     overrides = [] if loss is None else [f"loss.name={json.dumps(loss)}"]

@@ -1,6 +1,6 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data sets."""
 
-from calibrant._imports import needs_torch
+from calibrant.base.extras import needs_torch
 from calibrant.data.batches import Batch, Batches, normalised
 from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.dataset import NO_CLASS, Dataset, OnError, Sample

@@ -23,8 +23,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from calibrant._arrays import row_slices
-from calibrant._validation import check_choice
+from calibrant.base.arrays import row_slices
+from calibrant.base.checks import check_choice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

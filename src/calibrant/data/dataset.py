@@ -16,7 +16,7 @@ import numpy as np
 import torch.utils.data
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant._validation import check_choice, printable
+from calibrant.base.checks import check_choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
 from calibrant.data.sources import Inputs, JoinedInputs, Kind, join
 

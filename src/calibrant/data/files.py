@@ -31,7 +31,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from calibrant._files import open_regular
+from calibrant.base.files import open_regular
 
 #: Formats that are opened; PIL knows many more, of which one (EPS) starts another program.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP", "TIFF")

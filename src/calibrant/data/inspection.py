@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._progress import Progress, silent, track
+from calibrant.base.progress import Progress, silent, track
 from calibrant.data.boxes import Floats, objectness, union_area
 from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report, group_similar
 from calibrant.data.files import UnreadableError, read_bytes

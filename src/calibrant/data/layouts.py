@@ -20,8 +20,8 @@ from typing import Any, Literal, Union
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from calibrant._files import kind_of
-from calibrant._validation import did_you_mean, listing, printable
+from calibrant.base.checks import did_you_mean, listing, printable
+from calibrant.base.files import kind_of
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError, folders_in, short_repr
 

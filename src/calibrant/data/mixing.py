@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_integer, check_number
+from calibrant.base.checks import check_integer, check_number
 from calibrant.data.boxes import Boxes
 from calibrant.data.rendering import objectness_of
 from calibrant.data.transforms import View

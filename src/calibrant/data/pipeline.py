@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.data import rendering
 from calibrant.data.batches import Batch, Batches
 from calibrant.data.boxes import Reading

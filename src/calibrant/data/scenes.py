@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import row_slices
-from calibrant._validation import check_choice, check_integer, check_number
+from calibrant.base.arrays import row_slices
+from calibrant.base.checks import check_choice, check_integer, check_number
 from calibrant.data import drawing
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset

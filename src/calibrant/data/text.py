@@ -19,8 +19,8 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._files import parse_json
-from calibrant._validation import check_integer
+from calibrant.base.checks import check_integer
+from calibrant.base.files import parse_json
 from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import open_file

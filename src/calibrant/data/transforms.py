@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 from torch import Tensor
 
-from calibrant import _torchvision
-from calibrant._validation import check_choice, check_integer, check_number
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import check_choice, check_integer, check_number
 
 #: The side that a `Resize` to one number sets.
 Side = Literal["shorter", "longer"]
@@ -329,7 +329,7 @@ class ColourJitter:
 
 @functools.cache
 def _functional() -> Any:
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision.transforms.v2 import functional
 
     return functional

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._imports import need
+from calibrant.base.extras import need
 from calibrant.data import Boxes, Dataset
 from calibrant.metrics import DETECTION
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._imports import need
+from calibrant.base.extras import need
 from calibrant.data import Batch, Batches, Boxes, Dataset, image_to_view, view_to_image
 from calibrant.detection.coco_metrics import Detected, coco_metrics, is_object
 from calibrant.models import build, build_detector, evaluation_mode, split_resnet

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.experiments import papers, tables

@@ -29,11 +29,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant import _torchvision
-from calibrant._arrays import Doubles
-from calibrant._imports import need
-from calibrant._progress import Progress, silent, track
-from calibrant._validation import did_you_mean
+from calibrant.base import torchvision_operators
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import did_you_mean
+from calibrant.base.extras import need
+from calibrant.base.progress import Progress, silent, track
 from calibrant.data import Batches, Dataset, boxes_in_view, context_only, normalised
 from calibrant.metrics import Interval, mean_interval
 from calibrant.models import TIMM, describe
@@ -155,7 +155,7 @@ def activation_maps(
         classes: The class whose map is drawn, for each input; the predicted one if left out.
     """
     need("class activation maps", "cam", "pytorch_grad_cam")
-    _torchvision.ensure()  # the package imports it
+    torchvision_operators.ensure()  # the package imports it
     from pytorch_grad_cam import GradCAMPlusPlus
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from calibrant._files import PART, check_output, json_value, remove_leftovers, write_json, written_aside
-from calibrant._progress import Progress, silent
+from calibrant.base.files import PART, check_output, json_value, remove_leftovers, write_json, written_aside
+from calibrant.base.progress import Progress, silent
 from calibrant.data import Dataset, layouts
 from calibrant.experiments.engines import Engine, Job, Local, Stage
 from calibrant.experiments.evaluation import more_numbers, numbers

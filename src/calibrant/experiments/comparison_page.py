@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._files import json_value
 from calibrant.auditing import reliability_series
+from calibrant.base.files import json_value
 from calibrant.experiments import tables
 from calibrant.experiments.comparison import RUNS, Comparison
 from calibrant.experiments.evaluation import flat

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from calibrant._files import remove_leftovers, write_json
-from calibrant._imports import MissingExtraError
-from calibrant._numbers import count, fixed, percent, round_percent
-from calibrant._progress import Progress, silent
 from calibrant.auditing import Audit, audit
+from calibrant.base.extras import MissingExtraError
+from calibrant.base.files import remove_leftovers, write_json
+from calibrant.base.numbers import count, fixed, percent, round_percent
+from calibrant.base.progress import Progress, silent
 from calibrant.data import Dataset, read
 from calibrant.experiments.comparison import has_record
 from calibrant.export import Exported

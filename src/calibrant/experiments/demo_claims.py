@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibrant._numbers import round_percent
+from calibrant.base.numbers import round_percent
 from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.comparison_page import write
 from calibrant.experiments.papers.workbench import EXPERIMENT

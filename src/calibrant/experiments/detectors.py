@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import check_output, read_json, write_json
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.files import check_output, read_json, write_json
 from calibrant.detection import Backbone, Detection, plan_run
 from calibrant.experiments import tables
 from calibrant.experiments.comparison_page import PAGE, further_tables

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 
 import torch
 
-from calibrant import _arrays
-from calibrant._files import write_json
-from calibrant._progress import Progress, silent
+from calibrant.base import arrays
+from calibrant.base.files import write_json
+from calibrant.base.progress import Progress, silent
 from calibrant.experiments.evaluation import numbers, read_numbers
 from calibrant.models import TERMINATED
 from calibrant.training import FAILED, RESULT, InUseError, Recipe, RunFolder, check_recipe, train
@@ -211,7 +211,7 @@ class Local:
         slots = self.jobs or max(1, int(cores / self.cpus))
         # By the slots, not by the remaining jobs: the number of threads changes the rounding, and an interrupted
         # comparison must end like any other.
-        threads = self.threads or max(1, min(_arrays.threads(), cores // slots))
+        threads = self.threads or max(1, min(arrays.threads(), cores // slots))
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
         waiting = deque(jobs)

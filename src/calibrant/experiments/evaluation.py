@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pydantic import RootModel, model_validator
 
 from calibrant import metrics, posthoc
-from calibrant._arrays import Array
-from calibrant._files import json_value, nulls_as_nan, written_aside
+from calibrant.base.arrays import Array
+from calibrant.base.files import json_value, nulls_as_nan, written_aside
 from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import ConfidenceSketch
 from calibrant.posthoc import LogitNorm, TemperatureScaling

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles
-from calibrant._files import json_value
-from calibrant._validation import listing
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import listing
+from calibrant.base.files import json_value
 from calibrant.data import Dataset
 from calibrant.experiments.comparison import RUNS, STUDY
 from calibrant.experiments.evaluation import flat

@@ -26,9 +26,9 @@ from typing import Any
 from pydantic import RootModel
 
 from calibrant import __version__
-from calibrant._files import write_json
-from calibrant._progress import Progress, silent
-from calibrant._ray import RETRIES, Board, check_fits, connect, import_ray
+from calibrant.base.cluster import RETRIES, Board, check_fits, connect, import_ray
+from calibrant.base.files import write_json
+from calibrant.base.progress import Progress, silent
 from calibrant.experiments.engines import LASTING, Job, Stage, perform
 from calibrant.experiments.study import ETA, Choice, PlannedRun, Study
 from calibrant.metrics import describe

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 
 PARQUET, CSV = "results.parquet", "results.csv"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from calibrant._validation import LARGEST_SEED, short
+from calibrant.base.checks import LARGEST_SEED, short
 from calibrant.experiments.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
 from calibrant.training import ModelSettings, Recipe, replace_settings

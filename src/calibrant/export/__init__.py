@@ -16,7 +16,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 from calibrant.export.expected import read_decisions
 from calibrant.export.export import Exported, export_onnx
 from calibrant.export.inputs import read_inputs

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest, chi2_contingency, rankdata
 
-from calibrant._arrays import Array, class_rows
-from calibrant._numbers import count
-from calibrant._validation import Bools, Ints, listing
+from calibrant.base.arrays import Array, class_rows
+from calibrant.base.checks import Bools, Ints, listing
+from calibrant.base.numbers import count
 from calibrant.export.label_output import gives_positions, read_labels
 from calibrant.export.logits_tensor import LogitsModel
 from calibrant.export.verify import CLOSE, CheckBatch

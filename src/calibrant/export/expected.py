@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy
-from calibrant._numbers import count, significant
-from calibrant._validation import Bools, Ints, listing
+from calibrant.base.arrays import Array, as_numpy
+from calibrant.base.checks import Bools, Ints, listing
+from calibrant.base.numbers import count, significant
 from calibrant.export.agreement import Agreement, find_order, order_words
 from calibrant.export.inputs import read_inputs
 from calibrant.export.label_output import read_labels

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._files import check_output, written_aside
-from calibrant._imports import need
-from calibrant._numbers import count, percent, significant
-from calibrant._validation import differing_names, listing
+from calibrant.base.checks import differing_names, listing
+from calibrant.base.extras import need
+from calibrant.base.files import check_output, written_aside
+from calibrant.base.numbers import count, percent, significant
 from calibrant.export.agreement import CHANCE, Agreement, check_model, differences_from_fit, one_column_mismatch
 from calibrant.export.expected import ExpectedCheck, check_rows, to_expected
 from calibrant.export.graph import attach, interface, make_logits_graph

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prune
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
 from calibrant.selective import Policy, decision_formula

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy
-from calibrant._files import MAGIC, read_header, read_regular, read_values
-from calibrant._validation import listing
+from calibrant.base.arrays import Array, as_numpy
+from calibrant.base.checks import listing
+from calibrant.base.files import MAGIC, read_header, read_regular, read_values
 from calibrant.export.graph import GROUP
 from calibrant.export.logits_tensor import (
     INPUT,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import Ints, listing
+from calibrant.base.arrays import Array
+from calibrant.base.checks import Ints, listing
 from calibrant.predictions import number_of, same_class
 from calibrant.predictions.schema import codes_of
 from calibrant.selective import Policy

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import did_you_mean, differing_names
+from calibrant.base.arrays import Array
+from calibrant.base.checks import did_you_mean, differing_names
 from calibrant.export.label_output import LabelOutput, is_label, listed_classes
 from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
 from calibrant.predictions import same_class

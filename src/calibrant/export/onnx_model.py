@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant._arrays import Array, threads
-from calibrant._files import open_regular, read_regular
+from calibrant.base.arrays import Array, threads
+from calibrant.base.files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto

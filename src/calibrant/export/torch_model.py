@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from calibrant.export.inputs import check_inputs, check_logits
 from calibrant.export.logits_tensor import INPUT, LOGITS, LogitsModel, TensorInfo, prepare
 from calibrant.export.onnx_model import read
@@ -160,7 +160,7 @@ def to_onnx(model: SingleOutput, sample: Tensor, opset: int, *, free: bool) -> M
     if free:
         dims |= dict.fromkeys(range(2, sample.dim()), dim.AUTO)
     with contextlib.suppress(ImportError):
-        _torchvision.ensure()  # PyTorch's exporter imports it where it is installed
+        torchvision_operators.ensure()  # PyTorch's exporter imports it where it is installed
     logging.disable(logging.ERROR)
     try:
         output = io.StringIO()

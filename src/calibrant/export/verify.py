@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._arrays import Array, Doubles, Precision, as_numpy, class_rows, is_half, precision_of
-from calibrant._validation import Bools, listing
+from calibrant.base.arrays import Array, Doubles, Precision, as_numpy, class_rows, is_half, precision_of
+from calibrant.base.checks import Bools, listing
 from calibrant.export.graph import GROUP, OUTPUTS, SET, add_logits_output
 from calibrant.export.onnx_model import Feeds, Runner, make_runner
 from calibrant.posthoc import NumpyOps, softmax

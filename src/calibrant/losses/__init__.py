@@ -10,7 +10,7 @@ Example:
     'ALS'
 """
 
-from calibrant._imports import needs_torch
+from calibrant.base.extras import needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
 from calibrant.losses.base import Loss, Method, Terms, describe, get, names, register

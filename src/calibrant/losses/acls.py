@@ -42,7 +42,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Terms, register
 from calibrant.losses.crl import RankingLoss, out_of_order
 from calibrant.losses.numerics import Target, cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from calibrant._validation import check_choice
+from calibrant.base.checks import check_choice
 from calibrant.losses.numerics import (
     Target,
     can_read_values,

@@ -52,7 +52,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._validation import check_choice, check_integer, check_number
+from calibrant.base.checks import check_choice, check_integer, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import (
     MOST_SAMPLES,

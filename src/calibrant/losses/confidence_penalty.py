@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, cross_entropy, nll, softmax
 

@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, cross_entropy, is_transforming, nll, softmax, subtract_at
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.focal import focal_closed_form, focal_formula
 from calibrant.losses.numerics import Target

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_number
+from calibrant.base.checks import check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, label_log_odds, per_class, set_at, softmax
 

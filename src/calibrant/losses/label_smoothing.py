@@ -24,7 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, can_read_values, cross_entropy, per_class, softmax, subtract_at
 

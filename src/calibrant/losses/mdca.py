@@ -30,7 +30,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_number
+from calibrant.base.checks import check_choice, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal

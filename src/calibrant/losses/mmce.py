@@ -32,7 +32,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_choice, check_flag, check_number
+from calibrant.base.checks import check_choice, check_flag, check_number
 from calibrant.losses.base import Loss, Terms, register
 from calibrant.losses.numerics import Target, cross_entropy_with_confidence, first_maximum, nll, softmax
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant._validation import short
+from calibrant.base.checks import short
 
 #: Samples that a memory of the training set may be made for; a hundred million take 800 MB.
 MOST_SAMPLES = 10**8

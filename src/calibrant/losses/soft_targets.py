@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._validation import check_flag
+from calibrant.base.checks import check_flag
 from calibrant.losses.base import Terms, register
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import Target, nll

@@ -15,7 +15,7 @@
 ==================  ====================================================================================================
 """
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.metrics.bootstrap import (
     NEAREST,
     Interval,

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles
-from calibrant._validation import LARGEST_SEED, Ints, check_integer
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import LARGEST_SEED, Ints, check_integer
 from calibrant.metrics.catalogue import METRICS, describe, split_name
 from calibrant.metrics.summary import Summary
 from calibrant.metrics.tables import FUNCTIONS, Groups

@@ -42,8 +42,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, ArrayLike, Doubles, Precision, is_half, round_to
-from calibrant._validation import (
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, is_half, round_to
+from calibrant.base.checks import (
     MOST_BINS,
     Bools,
     Floats,

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import ArrayLike, Doubles
-from calibrant._validation import Bools, check_correct, check_numbers, check_scores, check_within
+from calibrant.base.arrays import ArrayLike, Doubles
+from calibrant.base.checks import Bools, check_correct, check_numbers, check_scores, check_within
 from calibrant.metrics.tables import Groups, check_weight, measured, result
 
 

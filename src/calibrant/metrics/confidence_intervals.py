@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant._arrays import Doubles
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics.bootstrap import (
     BATCH,
     FEWEST,

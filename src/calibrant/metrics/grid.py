@@ -22,8 +22,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles, Precision, round_to
-from calibrant._validation import Ints
+from calibrant.base.arrays import Doubles, Precision, round_to
+from calibrant.base.checks import Ints
 
 BASE = 300
 HALF = BASE // 2

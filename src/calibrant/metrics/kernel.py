@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, Doubles, Precision, class_rows, in_threads, join_rows, precision_of, row_slices
-from calibrant._validation import FARTHEST_SUM, Bools, Ints
+from calibrant.base.arrays import Array, Doubles, Precision, class_rows, in_threads, join_rows, precision_of, row_slices
+from calibrant.base.checks import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence
 
 BLOCK = 1 << 17  # samples per block

@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, ArrayLike, Doubles, Precision, is_half
-from calibrant._validation import Bools, Ints, as_host_array, check_choice, position
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, is_half
+from calibrant.base.checks import Bools, Ints, as_host_array, check_choice, position
 from calibrant.metrics.calibration import bin_edges
 
 Kind: TypeAlias = Literal["logits", "probabilities"]

@@ -18,8 +18,8 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Doubles, as_kind_of
-from calibrant._validation import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
+from calibrant.base.arrays import ArrayLike, Doubles, as_kind_of
+from calibrant.base.checks import LARGEST_SEED, Bools, Ints, as_host_array, check_choice, check_integer, position
 from calibrant.metrics.bootstrap import BATCH, FEWEST, Interval, bootstrap_interval, values_of
 from calibrant.metrics.grid import BASE
 from calibrant.metrics.kernel import TopLabel

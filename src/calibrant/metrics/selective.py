@@ -36,8 +36,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike
-from calibrant._validation import check_choice, check_number
+from calibrant.base.arrays import ArrayLike
+from calibrant.base.checks import check_choice, check_number
 from calibrant.metrics.tables import Groups, Ties, as_groups, measured, result, sum_of_risks
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]

@@ -18,9 +18,9 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from calibrant._arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
-from calibrant._files import parse_json, read_regular, written_aside
-from calibrant._validation import Ints, check_choice, check_correct
+from calibrant.base.arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
+from calibrant.base.checks import Ints, check_choice, check_correct
+from calibrant.base.files import parse_json, read_regular, written_aside
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, squash
 from calibrant.metrics.kernel import (
     SketchCounts,

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Doubles, Precision
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Doubles, Precision
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics.calibration import Reliability, bin_edges, ends_of_runs, gaps_of_runs, merge_bins, reliability
 from calibrant.metrics.catalogue import MEASURED, METRICS, describe, split_name
 from calibrant.metrics.grid import BASE, CELLS, base_bins, centres, shortfall_edges, unsquash

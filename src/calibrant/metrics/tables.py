@@ -26,8 +26,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, ArrayLike, Doubles, Precision, in_threads, row_slices
-from calibrant._validation import Bools, Floats, Ints, check_choice, check_numbers, check_scores, check_within
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, in_threads, row_slices
+from calibrant.base.checks import Bools, Floats, Ints, check_choice, check_numbers, check_scores, check_within
 
 Ties: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together", "order"]
 TIES = ("expected", "optimistic", "pessimistic", "together", "order")

@@ -1,6 +1,6 @@
 """Networks by name: torchvision's, timm's, those of any factory, and the few that the papers also need."""
 
-from calibrant._imports import needs_torch
+from calibrant.base.extras import needs_torch
 
 # isort: split
 # Importing these registers their networks, in the order of the docs.

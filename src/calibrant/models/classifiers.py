@@ -31,8 +31,8 @@ from typing import Any
 
 from torch import nn
 
-from calibrant import _torchvision
-from calibrant._validation import check_flag, check_rate, check_size
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import check_flag, check_rate, check_size
 from calibrant.models.registry import register
 from calibrant.models.small import KERAS_COUNT, KERAS_NORM, initialise, keras_norm, register_cifar, weighted_layers
 
@@ -103,7 +103,7 @@ def densenet_bc_100_12(num_classes: int, *, dropout: float = 0.0, in_channels: i
 
     The paper drops out 0.2 where the data are not augmented. LR's code leaves the first convolution without padding.
     """
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision.models import DenseNet
 
     shape = {"growth_rate": 12, "block_config": (16, 16, 16), "num_init_features": 24}
@@ -134,7 +134,7 @@ def _register_resnet(depth: int, published: int, source: str) -> None:
     def build_resnet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
     ) -> nn.Module:
-        _torchvision.ensure()
+        torchvision_operators.ensure()
         from torchvision import models
 
         check_size("in_channels", in_channels)
@@ -172,7 +172,7 @@ def _register_vgg(name: str, published: int, batch_norm: bool, words: str) -> No
     def build_vgg(
         num_classes: int, *, stem: str = "imagenet", dropout: float | None = None, in_channels: int = 3
     ) -> nn.Module:
-        _torchvision.ensure()
+        torchvision_operators.ensure()
         from torchvision.models import vgg
 
         layers = vgg.make_layers(vgg.cfgs["D"], batch_norm=batch_norm)
@@ -211,7 +211,7 @@ def _register_densenet(depth: int, published: int) -> None:
     def build_densenet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
     ) -> nn.Module:
-        _torchvision.ensure()
+        torchvision_operators.ensure()
         from torchvision import models
 
         drop = check_rate("dropout", dropout)
@@ -234,7 +234,7 @@ def _register_vit(name: str, width: int, heads: int, summary: str, source: str, 
 
     @_register(name, summary=summary, source=f"Dosovitskiy et al. 2021{source}", **facts)
     def build_vit(num_classes: int, *, image_size: int = 224, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
-        _torchvision.ensure()
+        torchvision_operators.ensure()
         from torchvision.models import VisionTransformer
 
         if check_size("image_size", image_size, 16) % 16:

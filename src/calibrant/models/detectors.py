@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import _torchvision
-from calibrant._validation import check_integer
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import check_integer
 from calibrant.models.foreign import load_weights
 from calibrant.models.registry import evaluation_mode, register
 from calibrant.models.small import TrunkClassifier
@@ -38,7 +38,7 @@ def split_resnet(network: nn.Module, name: str) -> tuple[nn.Module, list[nn.Modu
         >>> len(stages)
         4
     """
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision.models import ResNet
 
     if isinstance(network, ResNet):
@@ -230,7 +230,7 @@ def fasterrcnn_resnet50_fpn(
         trainable_layers: how many of the backbone's 5 parts are trained, from the last on; if left out, 3 of a
             backbone with weights, as in torchvision, and all of one without.
     """
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision import models
     from torchvision.models.detection import FasterRCNN
     from torchvision.models.detection.backbone_utils import resnet_fpn_backbone

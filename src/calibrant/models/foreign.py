@@ -33,8 +33,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant import _torchvision
-from calibrant._validation import check_choice, listing
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import check_choice, listing
 
 TIMM, TORCHVISION = "timm/", "torchvision:"
 HEADS = ("keep", "drop")
@@ -120,7 +120,7 @@ def find_factory(name: str) -> Any:
     sys.path.insert(0, here)
     try:
         with _errors_as_sentences(f"model {name!r}: cannot import {module}"):
-            _torchvision.ensure()  # the factory may be torchvision's, or import it
+            torchvision_operators.ensure()  # the factory may be torchvision's, or import it
             value: Any = importlib.import_module(module)
     finally:
         with contextlib.suppress(ValueError):  # the imported module may have changed the path
@@ -295,7 +295,7 @@ def _refuse_compressed(path: Path) -> None:
 def _state_of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
     if name is None:
         raise ValueError(f"weights {weights!r} are for networks of torchvision as they are, which this one is not")
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision import models
 
     own_name, available = weights.removeprefix(TORCHVISION), {w.name: w for w in models.get_model_weights(name)}

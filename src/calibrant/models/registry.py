@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from calibrant import _torchvision
-from calibrant._imports import need
-from calibrant._validation import LARGEST_SEED, check_choice, check_integer, check_size, did_you_mean
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import LARGEST_SEED, check_choice, check_integer, check_size, did_you_mean
+from calibrant.base.extras import need
 from calibrant.models import foreign
 
 _BYTES = 2 * 4  # a weight and its gradient
@@ -217,7 +217,7 @@ def _build_registered(
 def _build_timm(name: str, options: dict[str, Any]) -> nn.Module:
     need(f"model {name!r}", "timm", "timm")
     try:
-        _torchvision.ensure()  # timm imports torchvision
+        torchvision_operators.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
     except Exception as error:  # a torchvision that does not fit this torch raises any kind of error
         raise ValueError(f"model {name!r} needs timm, which cannot be imported ({foreign.one_line(error)})") from None

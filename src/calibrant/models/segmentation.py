@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant import _torchvision
-from calibrant._validation import check_flag, check_size
+from calibrant.base import torchvision_operators
+from calibrant.base.checks import check_flag, check_size
 from calibrant.models.foreign import load_weights
 from calibrant.models.registry import register
 from calibrant.models.small import Trunk, convolution, initialise
@@ -64,7 +64,7 @@ class DeepLabV3Plus(nn.Module):
         upsample: bool,
     ):
         super().__init__()
-        _torchvision.ensure()
+        torchvision_operators.ensure()
         from torchvision.models.segmentation.deeplabv3 import ASPP
 
         def block(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
@@ -89,7 +89,7 @@ class DeepLabV3Plus(nn.Module):
 
 def _backbone(depth: int, output_stride: int, layers: dict[str, str], weights: str | Path | None) -> nn.Module:
     """Torchvision's ResNet, dilated to an output stride of 8 or 16, without its head."""
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     from torchvision import models
     from torchvision.models._utils import IntermediateLayerGetter
 

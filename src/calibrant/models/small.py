@@ -23,7 +23,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from calibrant._validation import check_choice, check_rate, check_size
+from calibrant.base.checks import check_choice, check_rate, check_size
 from calibrant.models.registry import register
 
 #: Batch norm as in Keras, and what its published numbers of parameters count.

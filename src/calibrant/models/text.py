@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from calibrant._validation import check_flag, check_size
+from calibrant.base.checks import check_flag, check_size
 from calibrant.models.registry import register
 
 SPREAD = 0.1  # of word vectors that start at random

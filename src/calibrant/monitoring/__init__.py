@@ -12,7 +12,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.monitoring.batch import BatchCounts, LabelShift, correct_predictions, estimate_label_shift

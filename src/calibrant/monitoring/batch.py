@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincc
 
-from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints
+from calibrant.base.checks import Ints
+from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
 from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats

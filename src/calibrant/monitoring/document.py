@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._files import json_value
-from calibrant._numbers import allowed, count, fixed, number, percent, round_percent, significant, span_words
+from calibrant.base.files import json_value
+from calibrant.base.numbers import allowed, count, fixed, number, percent, round_percent, significant, span_words
 from calibrant.monitoring.batch import LARGEST_UNCHANGED, reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest, breaking_looks, changed_looks

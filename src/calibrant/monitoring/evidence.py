@@ -39,7 +39,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betaln, logsumexp
 
-from calibrant._validation import Ints
+from calibrant.base.checks import Ints
 from calibrant.metrics import Doubles, Interval
 
 #: By how much the log-odds of an alternative exceed those of the promised rate.

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._progress import Progress, silent
-from calibrant._validation import Ints, check_number, shorten
+from calibrant.base.checks import Ints, check_number, shorten
+from calibrant.base.progress import Progress, silent
 from calibrant.monitoring.batch import BatchCounts, LabelShift, count_batch, is_in, sum_costs
 from calibrant.monitoring.document import watch_document
 from calibrant.monitoring.state import (

@@ -40,8 +40,8 @@ from pydantic import (
     model_validator,
 )
 
-from calibrant._files import read_json, written_aside
-from calibrant._validation import Ints, printable, short, shorten
+from calibrant.base.checks import Ints, printable, short, shorten
+from calibrant.base.files import read_json, written_aside
 from calibrant.selective import Policy
 
 FORMAT, VERSIONS = "calibrant.watch", (1, 2)  # that are read; the last is written

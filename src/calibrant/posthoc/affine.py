@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.posthoc.base import Calibrator, Stream, read_numbers
 from calibrant.posthoc.temperature import fit_temperature
 

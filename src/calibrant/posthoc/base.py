@@ -10,8 +10,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrant._arrays import CHUNK, Array, R, as_kind_of, as_numpy, cache_chunks, class_rows, in_threads, row_slices
-from calibrant._validation import Ints, as_logits, check_finite
+from calibrant.base.arrays import (
+    CHUNK,
+    Array,
+    R,
+    as_kind_of,
+    as_numpy,
+    cache_chunks,
+    class_rows,
+    in_threads,
+    row_slices,
+)
+from calibrant.base.checks import Ints, as_logits, check_finite
 from calibrant.posthoc.ops import NumpyOps, Ops, V
 from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
 

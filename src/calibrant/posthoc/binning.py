@@ -45,8 +45,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from calibrant._arrays import Array, Doubles
-from calibrant._validation import MOST_BINS, Bools, Ints, check_choice, check_integer
+from calibrant.base.arrays import Array, Doubles
+from calibrant.base.checks import MOST_BINS, Bools, Ints, check_choice, check_integer
 from calibrant.posthoc.base import Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 

@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, Doubles
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import Array, Doubles
+from calibrant.base.checks import Bools, Ints
 from calibrant.posthoc.base import Calibrator, Stream
 from calibrant.posthoc.logit_norm import LogitNorm, best_norm
 

@@ -31,8 +31,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._arrays import Doubles
-from calibrant._validation import check_choice
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import check_choice
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, V, log_softmax, softmax
 from calibrant.posthoc.temperature import fit_temperature

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant._arrays import Array, Doubles, as_kind_of, cache_chunks, class_rows, in_threads
-from calibrant._validation import Bools, Ints, as_logits, check_finite, check_integer
+from calibrant.base.arrays import Array, Doubles, as_kind_of, cache_chunks, class_rows, in_threads
+from calibrant.base.checks import Bools, Ints, as_logits, check_finite, check_integer
 from calibrant.metrics import aurc
 from calibrant.metrics.kernel import FEW, reduce_rows, sum_products
 from calibrant.posthoc.base import Parameters, Stream, logits_of

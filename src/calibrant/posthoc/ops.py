@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, Doubles
+from calibrant.base.arrays import Array, Doubles
 
 if TYPE_CHECKING:
     import torch

@@ -41,8 +41,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import MOST_BINS, Ints, check_choice, check_integer
+from calibrant.base.arrays import Array
+from calibrant.base.checks import MOST_BINS, Ints, check_choice, check_integer
 from calibrant.metrics.kernel import find_largest, sum_products
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import Ops, V

@@ -26,8 +26,8 @@ from functools import partial
 
 import numpy as np
 
-from calibrant._arrays import Doubles
-from calibrant._validation import check_number
+from calibrant.base.arrays import Doubles
+from calibrant.base.checks import check_number
 from calibrant.posthoc.affine import Affine, Problem, Solve, compute_moments, exponentials
 from calibrant.posthoc.base import Stream
 from calibrant.posthoc.ops import Ops, V

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calibrant._arrays import Array
-from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import did_you_mean, listing, shorten
 from calibrant.predictions.proposals import Reading, propose
 from calibrant.predictions.samples import MOST_COLUMNS, Peek, describe, find_mistakes
 from calibrant.predictions.schema import DATA, PREDICTED, SINGLE, customary, one_column_kind

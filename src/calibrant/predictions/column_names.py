@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from calibrant._validation import listing, shorten
+from calibrant.base.checks import listing, shorten
 from calibrant.predictions.column_errors import column_options
 from calibrant.predictions.schema import Codes, Names, Naming, are_positions, codes_of, number_of
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.base.checks import did_you_mean, listing, shorten
 from calibrant.predictions.column_errors import ColumnErrors, column_options
 from calibrant.predictions.column_names import per_class, take_listed_columns, take_matching_columns, take_own_columns
 from calibrant.predictions.samples import Peek

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from calibrant._arrays import Array
-from calibrant._files import open_regular
+from calibrant.base.arrays import Array
+from calibrant.base.files import open_regular
 from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
 from calibrant.predictions.schema import DATA, SPLIT, Schema, find_positive

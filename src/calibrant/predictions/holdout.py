@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrant._validation import check_integer, check_number
+from calibrant.base.checks import check_integer, check_number
 from calibrant.predictions.row_selection import Bools, Hashes, hash_ids, keep_rows
 from calibrant.predictions.schema import GROUP
 from calibrant.predictions.stores import GRAIN, FileStore, Store

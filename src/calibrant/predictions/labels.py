@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numbers, is_whole, map_levels
-from calibrant._validation import listing, shorten
+from calibrant.base.arrays import Array, as_numbers, is_whole, map_levels
+from calibrant.base.checks import listing, shorten
 from calibrant.predictions.schema import (
     CUSTOMARY_PAIRS,
     Codes,

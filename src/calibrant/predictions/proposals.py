@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import FARTHEST_SUM, printable, shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import FARTHEST_SUM, printable, shorten
 from calibrant.predictions.samples import FEW, METADATA_NAME, SCORE_NAME, SampledColumn
 from calibrant.predictions.schema import CUSTOMARY_PAIRS, DATA, SINGLE, customary
 

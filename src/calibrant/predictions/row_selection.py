@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array
-from calibrant._numbers import count
-from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import did_you_mean, listing, shorten
+from calibrant.base.numbers import count
 from calibrant.predictions.files import Reader
 from calibrant.predictions.schema import SPLIT, SPLIT_WORDS, UNITS
 from calibrant.predictions.stores import GRAIN, FileStore, MemoryStore, Store

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import listing, printable, shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import listing, printable, shorten
 from calibrant.predictions.schema import CUSTOMARY_NAMES, SINGLE
 from calibrant.predictions.values import verdict_of
 

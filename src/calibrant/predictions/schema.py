@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import check_texts
-from calibrant._validation import check_choice, did_you_mean, listing, shorten
+from calibrant.base.arrays import check_texts
+from calibrant.base.checks import check_choice, did_you_mean, listing, shorten
 
 DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}

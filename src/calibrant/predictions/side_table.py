@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant._parquet import column_chunks
-from calibrant._validation import listing, shorten
+from calibrant.base.checks import listing, shorten
+from calibrant.base.parquet import column_chunks
 from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.files import READ, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.formats import csv, jsonl

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy, as_text, check_width
+from calibrant.base.arrays import Array, as_numpy, as_text, check_width
 from calibrant.predictions.labels import LabelValues, compare, read_two_classes
 from calibrant.predictions.schema import GROUP, Schema, as_name, check_schema, find_positive, is_one_column, two_shape
 from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance, two_columns

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array, as_text, map_levels
-from calibrant._validation import FARTHEST_SUM, did_you_mean, listing, shorten
+from calibrant.base.arrays import Array, as_text, map_levels
+from calibrant.base.checks import FARTHEST_SUM, did_you_mean, listing, shorten
 from calibrant.predictions.schema import GROUP, IGNORED, Schema, number_of
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check

@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibrant._files import parse_toml
+from calibrant.base.files import parse_toml
 
 FOLDER = Path(__file__).parent
 

@@ -6,7 +6,7 @@ with `html.svg`), and `html` itself writes them as one file. Figures for papers 
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.report.figures import figure_path, in_style, new_axes, new_figure, save_figure

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 
 #: How GitHub shows an outcome beside the log.
 _ANNOTATIONS = {"fail": "error", "unknown": "warning"}

@@ -1,6 +1,6 @@
 """Texts and numbers as a page shows them: escaped, and set with the signs of print.
 
-The digits are those of `calibrant._numbers`, as in every sentence.
+The digits are those of `calibrant.base.numbers`, as in every sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from calibrant import _numbers
+from calibrant.base import numbers
 
 DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
 _SPACE = "\u00a0"  # a number stays on the line of its unit
@@ -86,17 +86,17 @@ def percent(share: float | None) -> str:
 
 def round_percent(share: float | None) -> str:
     """A share that is round by choice, as levels and ticks are: 95%, 2.5%."""
-    return DASH if _numbers.is_absent(share) else typeset(_numbers.round_percent(share))
+    return DASH if numbers.is_absent(share) else typeset(numbers.round_percent(share))
 
 
 def allowed(share: float | None) -> str:
     """A share that is promised or required, with the digits it was given with."""
-    return DASH if _numbers.is_absent(share) else typeset(_numbers.allowed(share))
+    return DASH if numbers.is_absent(share) else typeset(numbers.allowed(share))
 
 
 def table_percent(share: float | None) -> str:
     """A share with the two decimals that papers' tables print, for what stands beside such a table."""
-    return DASH if share is None or math.isnan(share) else typeset(f"{_numbers.fixed(100 * share, 2)}%")
+    return DASH if share is None or math.isnan(share) else typeset(f"{numbers.fixed(100 * share, 2)}%")
 
 
 def number(value: float | None) -> str:
@@ -111,28 +111,28 @@ def threshold(value: float | None) -> str:
 
 def quantity(value: float | None, unit: str) -> str:
     """A value in its unit: ``"share"``, ``"number"`` or ``"threshold"``."""
-    return DASH if _numbers.is_absent(value) else typeset(_numbers.quantity(value, unit))
+    return DASH if numbers.is_absent(value) else typeset(numbers.quantity(value, unit))
 
 
 def difference(value: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
     """A difference of two values, signed, with their decimals; of shares in percentage points (pp)."""
-    return DASH if _numbers.is_absent(value) else typeset(_numbers.difference(value, unit, of))
+    return DASH if numbers.is_absent(value) else typeset(numbers.difference(value, unit, of))
 
 
 def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
     """The interval of a difference, with the decimals of the values compared; empty if neither end is known."""
-    return _typeset_span(_numbers.difference_span(low, high, unit, of))
+    return _typeset_span(numbers.difference_span(low, high, unit, of))
 
 
 def span(low: float | None, high: float | None, unit: str, like: float | None) -> str:
     """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
-    return _typeset_span(_numbers.span(low, high, unit, like))
+    return _typeset_span(numbers.span(low, high, unit, like))
 
 
 def _typeset_span(text: str) -> str:
     """An interval; an end that is not known is a dash."""
     ends = text.strip("[]").split(", ")
-    return f"[{f',{_SPACE}'.join(DASH if end == _numbers.ABSENT else typeset(end) for end in ends)}]" if text else ""
+    return f"[{f',{_SPACE}'.join(DASH if end == numbers.ABSENT else typeset(end) for end in ends)}]" if text else ""
 
 
 def magnitude(value: float) -> str:
@@ -143,7 +143,7 @@ def magnitude(value: float) -> str:
 
 def count(value: float | None) -> str:
     """A count with separated thousands."""
-    return DASH if _numbers.is_absent(value) else _numbers.count(value)
+    return DASH if numbers.is_absent(value) else numbers.count(value)
 
 
 def short_count(value: int) -> str:

@@ -17,7 +17,7 @@ In the order of imports:
 
 from typing import TYPE_CHECKING
 
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
 from calibrant.selective.policy.evidence import bin_counts, class_counts
 from calibrant.selective.policy.outcome import FITTED_ON_THESE, FORMATS, Outcome, apply_policy

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincinv, betaln, gammaln
 
-from calibrant._validation import Bools, Ints, check_number
+from calibrant.base.checks import Bools, Ints, check_number
 from calibrant.metrics import NEAREST, Doubles, Interval, wilson
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant._arrays import ArrayLike, Doubles, cache_chunks, class_rows, round_to
-from calibrant._validation import (
+from calibrant.base.arrays import ArrayLike, Doubles, cache_chunks, class_rows, round_to
+from calibrant.base.checks import (
     Floats,
     Ints,
     as_host_array,

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from calibrant._files import json_value
-from calibrant._numbers import allowed, count, number, percent, round_percent, span_words
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.files import json_value
+from calibrant.base.numbers import allowed, count, number, percent, round_percent, span_words
 from calibrant.metrics import Interval
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import risk_interval

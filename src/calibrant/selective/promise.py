@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._numbers import allowed, count, number, percent, round_percent
-from calibrant._validation import Bools, Ints, did_you_mean, listing, short, shorten
+from calibrant.base.checks import Bools, Ints, did_you_mean, listing, short, shorten
+from calibrant.base.numbers import allowed, count, number, percent, round_percent
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Ops
 from calibrant.predictions import class_name

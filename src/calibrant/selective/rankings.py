@@ -17,8 +17,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Doubles
-from calibrant._validation import (
+from calibrant.base.arrays import ArrayLike, Doubles
+from calibrant.base.checks import (
     Bools,
     Floats,
     Ints,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from calibrant._validation import check_choice, check_integer
+from calibrant.base.checks import check_choice, check_integer
 from calibrant.posthoc import NumpyOps, Ops, log_softmax, msp_formula, normalised_max_logit_formula, score_rows
 
 V = TypeVar("V")

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from scipy.special import betaincinv
 
-from calibrant._numbers import count, number, percent, round_percent
-from calibrant._validation import (
+from calibrant.base.checks import (
     LARGEST_SEED,
     Ints,
     check_choice,
@@ -42,6 +41,7 @@ from calibrant._validation import (
     listing,
     short,
 )
+from calibrant.base.numbers import count, number, percent, round_percent
 from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import NumpyOps, Ops
 from calibrant.predictions import class_name

@@ -1,6 +1,6 @@
 """Training by recipe, runs that resume after any interruption, and predictions of trained models."""
 
-from calibrant._imports import needs_torch
+from calibrant.base.extras import needs_torch
 from calibrant.training.classification import Classification
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric

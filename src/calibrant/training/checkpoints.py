@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from calibrant._files import json_value, nulls_as_nan, open_regular, written_aside
+from calibrant.base.files import json_value, nulls_as_nan, open_regular, written_aside
 from calibrant.metrics import describe
 from calibrant.models import one_line
 from calibrant.training.recipe import Recipe

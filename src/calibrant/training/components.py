@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from calibrant import data
-from calibrant._validation import did_you_mean, short
+from calibrant.base.checks import did_you_mean, short
 from calibrant.losses import Loss, describe, get, names
 
 #: Pixels along a side of an image, and of its padding.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import did_you_mean, listing
+from calibrant.base.checks import did_you_mean, listing
 from calibrant.data import (
     Dataset,
     Pipeline,

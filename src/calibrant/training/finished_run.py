@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
-from calibrant._progress import Progress, silent
-from calibrant._validation import check_integer
+from calibrant.base.checks import check_integer
+from calibrant.base.progress import Progress, silent
 from calibrant.data import Batches, Dataset
 from calibrant.losses import Loss
 from calibrant.models import require_trust

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant._progress import Progress, silent, track
 from calibrant._tensor_sketch import count_tensors, sum_over_processes
-from calibrant._validation import did_you_mean
+from calibrant.base.checks import did_you_mean
+from calibrant.base.progress import Progress, silent, track
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.models import TERMINATED, evaluation_mode, one_line

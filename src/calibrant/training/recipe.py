@@ -14,8 +14,8 @@ from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
-from calibrant._validation import did_you_mean, short
+from calibrant.base.checks import did_you_mean, short
+from calibrant.base.files import DEEPEST, check_depth, parse_toml, read_json, read_regular
 from calibrant.losses import Loss, describe
 from calibrant.recipes import find
 from calibrant.training.components import BLANKING, MIXING, Named, make_loss

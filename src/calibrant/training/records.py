@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from calibrant._files import parse_json, read_regular
-from calibrant._validation import short
+from calibrant.base.checks import short
+from calibrant.base.files import parse_json, read_regular
 from calibrant.metrics import describe
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from calibrant._imports import need
+from calibrant.base.extras import need
 from calibrant.data import Batch, Batches, Dataset, Pipeline
 from calibrant.losses import Loss
 from calibrant.models import TIMM, build

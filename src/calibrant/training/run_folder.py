@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from calibrant import __version__
-from calibrant._files import (
+from calibrant.base.files import (
     PART,
     check_output,
     json_value,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from calibrant._validation import LARGEST_SEED, did_you_mean
+from calibrant.base.checks import LARGEST_SEED, did_you_mean
 from calibrant.metrics import DETECTION, MEASURED, describe
 from calibrant.training.components import BLANKING, Named, make_colouring, make_steps
 

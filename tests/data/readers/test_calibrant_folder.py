@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant._files import PART
+from calibrant.base.files import PART
 from calibrant.cli import main
 from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant._validation import printable
+from calibrant.base.checks import printable
 from calibrant.data import ImageFiles, layouts, read
 from calibrant.data.dataset import Findings
 from calibrant.data.files import UnreadableError

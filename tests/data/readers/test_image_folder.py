@@ -112,7 +112,7 @@ def test_classes_are_those_of_all_splits_in_the_order_of_the_alphabet(folder):
 
 
 def test_without_splits_the_labels_are_those_of_torchvision(tmp_path):
-    from calibrant._torchvision import ensure
+    from calibrant.base.torchvision_operators import ensure
 
     ensure()
     from torchvision.datasets import ImageFolder

@@ -138,7 +138,7 @@ def test_cityscapes_maps_the_official_ids(tmp_path):
 
 
 def test_the_cityscapes_table_is_torchvisions():
-    from calibrant._torchvision import ensure
+    from calibrant.base.torchvision_operators import ensure
 
     ensure()
     from torchvision.datasets import Cityscapes

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from calibrant._files import ArrayHeader, read_header, read_values
-from calibrant._parquet import column_chunks
+from calibrant.base.files import ArrayHeader, read_header, read_values
+from calibrant.base.parquet import column_chunks
 from calibrant.data.files import DEFLATE_RATIO, UnreadableError, check_growth, open_file, short_repr
 
 #: Largest array that is read, in bytes.

@@ -15,7 +15,7 @@ import numpy as np
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
-from calibrant._validation import printable
+from calibrant.base.checks import printable
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.files import UnreadableError, decode, open_image, path_inside, read_bytes, short_repr

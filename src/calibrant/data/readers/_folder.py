@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from calibrant._validation import listing
+from calibrant.base.checks import listing
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import (
     MAX_PIXELS,

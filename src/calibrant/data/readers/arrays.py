@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arrays import row_slices
-from calibrant._validation import listing
+from calibrant.base.arrays import row_slices
+from calibrant.base.checks import listing
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import UnreadableError

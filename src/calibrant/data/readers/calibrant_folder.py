@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
-from calibrant._parquet import column_chunks
-from calibrant._progress import Progress, silent, track
-from calibrant._validation import check_choice, printable
+from calibrant.base.checks import check_choice, printable
+from calibrant.base.files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
+from calibrant.base.parquet import column_chunks
+from calibrant.base.progress import Progress, silent, track
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.files import MAX_TEXT, UnreadableError, check_growth, open_file, path_inside, short_repr

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import check_integer
+from calibrant.base.checks import check_integer
 from calibrant.data.dataset import NO_CLASS, Dataset, Findings, unique_names
 from calibrant.data.files import UnreadableError, csv_rows, open_file, path_inside, read_json
 from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, class_labels, parse_box

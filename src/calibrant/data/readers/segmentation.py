@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant._arrays import row_slices
+from calibrant.base.arrays import row_slices
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.files import UnreadableError, open_image, parse_count, path_inside
 from calibrant.data.readers._folder import MISSING, NAME_OUT, TWICE, DataFolder, reader, reason, stem

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from calibrant._lens import lens
-from calibrant._numbers import count
+from calibrant.base.numbers import count
 from calibrant.experiments.papers.registry import Output, PaperItem, beside_of, item, share_table, tables_beside
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of

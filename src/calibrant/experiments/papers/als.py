@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from calibrant._numbers import difference, difference_span, percent, span
 from calibrant.auditing import confidence_by_objectness
+from calibrant.base.numbers import difference, difference_span, percent, span
 from calibrant.detection import read_backbones
 from calibrant.experiments.activation_maps import (
     LEVEL,

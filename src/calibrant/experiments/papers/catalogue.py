@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from calibrant._validation import did_you_mean
+from calibrant.base.checks import did_you_mean
 
 #: The papers, each with a module of this package by its name in lower case.
 PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")

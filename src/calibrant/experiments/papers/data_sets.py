@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from calibrant._numbers import count
-from calibrant._validation import did_you_mean, listing
+from calibrant.base.checks import did_you_mean, listing
+from calibrant.base.numbers import count
 from calibrant.recipes import plain_recipe
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from calibrant import models
-from calibrant._numbers import count
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.numbers import count
 from calibrant.experiments.comparison import RUNS, STUDY
 from calibrant.experiments.evaluation import flat, more_numbers, numbers
 from calibrant.experiments.papers.data_sets import PUBLISHED, PublishedData, data_of, size_words

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._arrays import Array, Doubles
+from calibrant.base.arrays import Array, Doubles
 from calibrant.experiments.papers.registry import share_table
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.pixel_maps import Normalisation, image_maps

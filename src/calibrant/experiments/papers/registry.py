@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant._validation import listing
+from calibrant.base.checks import listing
 from calibrant.experiments import tables
 from calibrant.experiments.papers.catalogue import MAKERS, PAGE, PaperItem, find_item
 from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench

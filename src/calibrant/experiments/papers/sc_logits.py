@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.experiments.papers.rankings import (
     CE,
     LS,

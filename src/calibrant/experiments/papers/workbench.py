@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from calibrant._numbers import count
-from calibrant._progress import Progress, silent
-from calibrant._validation import listing
+from calibrant.base.checks import listing
+from calibrant.base.numbers import count
+from calibrant.base.progress import Progress, silent
 from calibrant.data import FASHION, name_of_files
 from calibrant.experiments.comparison import Failure, compare
 from calibrant.experiments.engines import Engine

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from calibrant._numbers import fixed
+from calibrant.base.numbers import fixed
 from calibrant.metrics import describe
 from calibrant.report import typeset
 from calibrant.training import REPAIRS

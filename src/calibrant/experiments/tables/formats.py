@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrant._files import written_aside
-from calibrant._numbers import p_value
+from calibrant.base.files import written_aside
+from calibrant.base.numbers import p_value
 from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import BEST, Column, Line, Table, TableCell, number_text
 from calibrant.metrics import describe

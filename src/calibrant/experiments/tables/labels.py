@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from calibrant._validation import did_you_mean
+from calibrant.base.checks import did_you_mean
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables.cells import Column
 from calibrant.training import REPAIRS, Recipe

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from calibrant._numbers import significant
+from calibrant.base.numbers import significant
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from calibrant._validation import listing
+from calibrant.base.checks import listing
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import short_title
 from calibrant.experiments.tables.cells import Column, TableCell, cell_of, number_text, usual_count

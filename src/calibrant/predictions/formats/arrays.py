@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array, as_text, check_characters, check_width
-from calibrant._files import ArrayHeader, read_header, read_into
+from calibrant.base.arrays import Array, as_text, check_characters, check_width
+from calibrant.base.files import ArrayHeader, read_header, read_into
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import BROKEN, DataFile, Reader, check_crc, file_errors
 from calibrant.predictions.labels import LabelValues, compare

@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from calibrant._arrays import WHOLE, Array, is_whole
-from calibrant._files import written_aside
-from calibrant._spreadsheet import quote_formulas
-from calibrant._validation import shorten
+from calibrant.base.arrays import WHOLE, Array, is_whole
+from calibrant.base.checks import shorten
+from calibrant.base.files import written_aside
+from calibrant.base.spreadsheet import quote_formulas
 from calibrant.predictions import files
 from calibrant.predictions.column_names import are_unsigned, codes_of_columns
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array
-from calibrant._files import parse_json, written_aside
-from calibrant._validation import shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import shorten
+from calibrant.base.files import parse_json, written_aside
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels

@@ -20,9 +20,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import check_characters
-from calibrant._files import sync, written_aside
-from calibrant._validation import shorten
+from calibrant.base.arrays import check_characters
+from calibrant.base.checks import shorten
+from calibrant.base.files import sync, written_aside
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
 from calibrant.predictions.files import array_name, file_errors, open_first
 from calibrant.predictions.formats.arrays import (

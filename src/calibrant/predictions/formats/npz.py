@@ -14,8 +14,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._files import written_aside
-from calibrant._validation import shorten
+from calibrant.base.checks import shorten
+from calibrant.base.files import written_aside
 from calibrant.predictions.columns import OpenOptions, facts_of
 from calibrant.predictions.files import DEFLATE_RATIO, DataFile, check_expansion, open_first
 from calibrant.predictions.formats.arrays import (

@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant._arrays import Array
-from calibrant._files import parse_json, written_aside
-from calibrant._parquet import column_chunks
-from calibrant._validation import shorten
+from calibrant.base.arrays import Array
+from calibrant.base.checks import shorten
+from calibrant.base.files import parse_json, written_aside
+from calibrant.base.parquet import column_chunks
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
 from calibrant.predictions.files import (
     RATIO,

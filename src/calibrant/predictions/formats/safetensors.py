@@ -19,9 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant._arrays import Array, check_texts, check_width
-from calibrant._files import parse_json, written_aside
-from calibrant._validation import shorten
+from calibrant.base.arrays import Array, check_texts, check_width
+from calibrant.base.checks import shorten
+from calibrant.base.files import parse_json, written_aside
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
 from calibrant.predictions.files import DataFile, check_crc, open_first
 from calibrant.predictions.formats.arrays import (

@@ -14,8 +14,8 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array, check_texts, check_width, map_levels
-from calibrant._validation import shorten
+from calibrant.base.arrays import Array, check_texts, check_width, map_levels
+from calibrant.base.checks import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from calibrant._arrays import Doubles
-from calibrant._files import written_aside
+from calibrant.base.arrays import Doubles
+from calibrant.base.files import written_aside
 from calibrant.report.text import plain, round_percent
 
 FORMATS = (".png", ".svg", ".pdf")

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.report.document import CURVE, RELIABILITY, Part, check_histogram, check_logits, check_series, risk_top
 from calibrant.report.figures import (
     BASE,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.report.document import Part
 from calibrant.report.figures import (
     BASE,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from calibrant._arrays import Doubles
-from calibrant._numbers import fixed
+from calibrant.base.arrays import Doubles
+from calibrant.base.numbers import fixed
 from calibrant.report.figures import (
     BASE,
     DASHES,

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrant._files import written_aside
+from calibrant.base.files import written_aside
 from calibrant.metrics import METRICS
 from calibrant.report.html.svg import SYMBOLS, icon
 from calibrant.report.html.tables import clipped

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant._files import PART, check_output, open_regular, remove_leftovers, written_aside
+from calibrant.base.files import PART, check_output, open_regular, remove_leftovers, written_aside
 from calibrant.report import html
 from calibrant.report.document import Part
 from calibrant.report.html.svg import Plot, coloured, framed_picture, key, whole_count, words

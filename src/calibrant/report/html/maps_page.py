@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Doubles
+from calibrant.base.arrays import Doubles
 from calibrant.report import html
 from calibrant.report.html.charts import RELIABILITY_LEGEND, reliability
 from calibrant.report.html.svg import image_address

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from calibrant._numbers import significant
+from calibrant.base.numbers import significant
 from calibrant.report import html
 from calibrant.report.document import Part
 from calibrant.report.html.svg import Plot, Point, coloured, key, line, short, title

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import join_rows, take_rows
-from calibrant._validation import Bools, Ints
+from calibrant.base.arrays import join_rows, take_rows
+from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
 from calibrant.predictions import Predictions
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._files import json_value, parse_json, read_regular, written_aside
-from calibrant._validation import LARGEST_LOGIT
+from calibrant.base.checks import LARGEST_LOGIT
+from calibrant.base.files import json_value, parse_json, read_regular, written_aside
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
 from calibrant.predictions import FLOOR, class_name, customary_positive

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from calibrant._validation import LARGEST_LOGIT, LARGEST_SEED
+from calibrant.base.checks import LARGEST_LOGIT, LARGEST_SEED
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import FLOOR

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array, cache_chunks, class_rows, row_slices, take_rows
-from calibrant._progress import Progress, track
-from calibrant._validation import Bools, Ints, check_finite, check_flag, check_number
+from calibrant.base.arrays import Array, cache_chunks, class_rows, row_slices, take_rows
+from calibrant.base.checks import Bools, Ints, check_finite, check_flag, check_number
+from calibrant.base.progress import Progress, track
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities

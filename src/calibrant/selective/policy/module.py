@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant._imports import needs_torch  # noqa: F401
+from calibrant.base.extras import needs_torch  # noqa: F401
 
 # isort: split
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._files import json_value, written_aside
-from calibrant._numbers import allowed, count, percent, span_words
-from calibrant._progress import Progress, silent, track
-from calibrant._spreadsheet import quote_formulas
-from calibrant._validation import Bools, listing
+from calibrant.base.arrays import Array
+from calibrant.base.checks import Bools, listing
+from calibrant.base.files import json_value, written_aside
+from calibrant.base.numbers import allowed, count, percent, span_words
+from calibrant.base.progress import Progress, silent, track
+from calibrant.base.spreadsheet import quote_formulas
 from calibrant.metrics import Interval
 from calibrant.predictions import Predictions, class_name
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval

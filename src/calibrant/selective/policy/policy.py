@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from calibrant._numbers import allowed, count, percent, round_percent, span, span_words
-from calibrant._progress import Progress, silent
-from calibrant._validation import LARGEST_SEED, check_integer, differing_names, listing
+from calibrant.base.checks import LARGEST_SEED, check_integer, differing_names, listing
+from calibrant.base.numbers import allowed, count, percent, round_percent, span, span_words
+from calibrant.base.progress import Progress, silent
 from calibrant.metrics import LARGE_ERROR
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import Predictions, class_name, resolve_repeats

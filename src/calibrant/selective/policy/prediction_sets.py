@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._arrays import Array, as_kind_of, cache_chunks, row_slices
-from calibrant._files import json_value
-from calibrant._numbers import count, fixed, percent, span_words
-from calibrant._validation import Bools, Ints, check_finite, listing
+from calibrant.base.arrays import Array, as_kind_of, cache_chunks, row_slices
+from calibrant.base.checks import Bools, Ints, check_finite, listing
+from calibrant.base.files import json_value
+from calibrant.base.numbers import count, fixed, percent, span_words
 from calibrant.metrics import Doubles, Interval, z_value
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions, class_name

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows
-from calibrant._validation import FARTHEST_SUM, Ints, as_logits, check_finite, listing
+from calibrant.base.arrays import Array, as_kind_of, as_numpy, cache_chunks, class_rows
+from calibrant.base.checks import FARTHEST_SUM, Ints, as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
 from calibrant.predictions import FLOOR, class_name, is_one_column, widen

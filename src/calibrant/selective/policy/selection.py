@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, class_rows, join_rows, row_slices, take_rows
-from calibrant._validation import Bools, Ints, check_choice, check_finite
+from calibrant.base.arrays import Array, class_rows, join_rows, row_slices, take_rows
+from calibrant.base.checks import Bools, Ints, check_choice, check_finite
 from calibrant.metrics import AurcChanges, Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
 from calibrant.posthoc import (
     FOLDS,

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._numbers import allowed, count
-from calibrant._validation import Bools, Ints
+from calibrant.base.checks import Bools, Ints
+from calibrant.base.numbers import allowed, count
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.thresholds.risk import LEVEL, Threshold, abstaining_threshold, menu_words, offers_from
 from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import ArrayLike
-from calibrant._numbers import count, number
-from calibrant._validation import LARGEST_SEED, Bools, check_integer, check_number
+from calibrant.base.arrays import ArrayLike
+from calibrant.base.checks import LARGEST_SEED, Bools, check_integer, check_number
+from calibrant.base.numbers import count, number
 from calibrant.metrics import Doubles, Interval
 from calibrant.selective.bounds import allowed_errors, check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import LossTally, Promise

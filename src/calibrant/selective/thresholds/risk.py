@@ -39,9 +39,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from scipy.special import betaincinv
 
-from calibrant._arrays import ArrayLike
-from calibrant._numbers import allowed, count, percent, round_percent
-from calibrant._validation import check_choice, check_number, check_scores
+from calibrant.base.arrays import ArrayLike
+from calibrant.base.checks import check_choice, check_number, check_scores
+from calibrant.base.numbers import allowed, count, percent, round_percent
 from calibrant.metrics import Doubles, Interval
 from calibrant.predictions import class_name
 from calibrant.selective.bounds import (

@@ -28,7 +28,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._validation import Bools, Ints, check_choice, check_number, listing
+from calibrant.base.checks import Bools, Ints, check_choice, check_number, listing
 from calibrant.metrics import Doubles
 from calibrant.selective.bounds import check_open_share, coverage_interval, fewest, risk_interval
 from calibrant.selective.promise import Promise

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from calibrant._arrays import ArrayLike
-from calibrant._validation import Bools, Ints, check_scores
+from calibrant.base.arrays import ArrayLike
+from calibrant.base.checks import Bools, Ints, check_scores
 from calibrant.metrics import Doubles, group_by_score
 from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fewest_with
 

@@ -82,7 +82,7 @@ def _typed_imports(package: str) -> dict[str, str]:
 
 
 def __getattr__(name: str) -> bool:
-    """``from calibrant._imports import needs_torch`` raises `MissingExtraError` where PyTorch is not installed.
+    """``from calibrant.base.extras import needs_torch`` raises `MissingExtraError` where PyTorch is not installed.
 
     ``needs_sklearn`` does so for scikit-learn.
     """

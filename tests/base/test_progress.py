@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant._progress import silent, track
+from calibrant.base.progress import silent, track
 
 
 def test_items_pass_as_they_are_and_the_end_is_told():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import _torchvision
+from calibrant.base import torchvision_operators
 from tests.helpers.errors import facts
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def random_boxes(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fallback_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
-    kept = _torchvision.nms(torch.from_numpy(boxes), torch.from_numpy(scores), threshold)
+    kept = torchvision_operators.nms(torch.from_numpy(boxes), torch.from_numpy(scores), threshold)
     assert kept.dtype == torch.int64
     return kept.tolist()
 
@@ -56,7 +56,7 @@ def fallback_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> lis
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("block", [1, 10, 500])
 def test_nms_is_the_loop_over_its_definition(block: int, threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torchvision, "_NMS_BLOCK", block)
+    monkeypatch.setattr(torchvision_operators, "_NMS_BLOCK", block)
     boxes, scores = random_boxes(block, n=157)
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     assert (areas == 0).any()  # the data hold the hard cases
@@ -68,7 +68,7 @@ def test_nms_is_the_loop_over_its_definition(block: int, threshold: float, monke
 def test_nms_accepts_other_precisions(dtype: torch.dtype) -> None:
     boxes, scores = (torch.from_numpy(a) for a in random_boxes(11, n=61))  # small integers and eighths: exact in all
     expected = slow_nms(boxes.numpy(), scores.numpy(), 0.45)
-    assert _torchvision.nms(boxes.to(dtype), scores.to(dtype), 0.45).tolist() == expected
+    assert torchvision_operators.nms(boxes.to(dtype), scores.to(dtype), 0.45).tolist() == expected
 
 
 def test_nms_by_hand() -> None:
@@ -88,21 +88,21 @@ def test_nms_by_hand() -> None:
 @pytest.mark.parametrize(("boxes", "scores"), [((3, 5), (3,)), ((3, 4), (2,)), ((4,), (4,)), ((3, 4), (3, 1))])
 def test_nms_names_the_shapes_it_refuses(boxes: tuple[int, ...], scores: tuple[int, ...]) -> None:
     with pytest.raises(RuntimeError, match=facts("[N, 4]", str(list(boxes)))):
-        _torchvision.nms(torch.zeros(boxes), torch.zeros(scores), 0.5)
+        torchvision_operators.nms(torch.zeros(boxes), torch.zeros(scores), 0.5)
 
 
 @needs_torchvision
 def test_ensure_twice_changes_nothing() -> None:
-    first = _torchvision.ensure()
-    libraries = len(_torchvision._libraries)
+    first = torchvision_operators.ensure()
+    libraries = len(torchvision_operators._libraries)
     assert libraries == first
-    assert _torchvision.ensure() is first
-    assert len(_torchvision._libraries) == libraries
+    assert torchvision_operators.ensure() is first
+    assert len(torchvision_operators._libraries) == libraries
 
 
 @needs_torchvision
 def test_torchvision_ops_work_after_ensure() -> None:
-    _torchvision.ensure()
+    torchvision_operators.ensure()
     import torchvision.ops
 
     boxes, scores = random_boxes(3, n=70)
@@ -149,7 +149,7 @@ def slow_roi_align(features, roi, scale, bins, ratio, aligned):
 @pytest.mark.parametrize(("ratio", "aligned"), [(2, False), (2, True), (3, False), (-1, False)])
 def test_pooled_regions_are_those_of_the_definition(ratio, aligned, monkeypatch):
     """Regions beyond the edges, of no size and of images in any order, some in parts."""
-    monkeypatch.setattr(_torchvision, "_ROI_ALIGN_ELEMENTS", 2 * 3 * 4 * 9)
+    monkeypatch.setattr(torchvision_operators, "_ROI_ALIGN_ELEMENTS", 2 * 3 * 4 * 9)
     random = np.random.default_rng(5)
     features = random.normal(size=(3, 3, 7, 9))
     corners = random.uniform(-20, 60, (8, 4))
@@ -157,12 +157,12 @@ def test_pooled_regions_are_those_of_the_definition(ratio, aligned, monkeypatch)
     corners[3, 2:] = corners[3, :2]
     rois = np.concatenate([random.integers(0, 3, (8, 1)), corners], axis=1)
     expected = np.stack([slow_roi_align(features, roi, 0.2, (4, 2), ratio, aligned) for roi in rois])
-    pooled = _torchvision.roi_align(torch.tensor(features), torch.tensor(rois), 0.2, 4, 2, ratio, aligned)
+    pooled = torchvision_operators.roi_align(torch.tensor(features), torch.tensor(rois), 0.2, 4, 2, ratio, aligned)
     np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-12)
     plane = torch.tensor(features, requires_grad=True)
 
     def pool(x):
-        return _torchvision.roi_align(x, torch.tensor(rois[:2]), 0.2, 4, 2, ratio, aligned)
+        return torchvision_operators.roi_align(x, torch.tensor(rois[:2]), 0.2, 4, 2, ratio, aligned)
 
     assert torch.autograd.gradcheck(pool, plane)
 
@@ -172,7 +172,7 @@ def test_pooled_regions_are_those_of_the_definition(ratio, aligned, monkeypatch)
 #: imports torchvision first.
 FRESH = f"""
 import importlib.util, json, os, sys, traceback
-spec = importlib.util.spec_from_file_location('fallback', {_torchvision.__file__!r})
+spec = importlib.util.spec_from_file_location('fallback', {torchvision_operators.__file__!r})
 fallback = importlib.util.module_from_spec(spec); spec.loader.exec_module(fallback)
 assert 'torchvision' not in sys.modules
 for line in sys.stdin:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Precision, as_numpy, precision_of
+from calibrant.base.arrays import ArrayLike, Precision, as_numpy, precision_of
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Ints: TypeAlias = npt.NDArray[np.int64]

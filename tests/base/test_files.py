@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from calibrant._files import (
+from calibrant.base.files import (
     CHUNK,
     DEEPEST,
     LONGEST_HEADER,
@@ -88,7 +88,7 @@ def test_files_and_folders_are_synced_before_and_after_the_rename(tmp_path, monk
 
 def write_and_wait(path):
     """A process that has begun to write a file, and will never end by itself."""
-    code = ("import sys, time; from calibrant._files import written_aside\n"
+    code = ("import sys, time; from calibrant.base.files import written_aside\n"
             "with written_aside(sys.argv[1]) as aside:\n"
             "    aside.write_text('half'); print('ready', flush=True); time.sleep(600)")  # fmt: skip
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)

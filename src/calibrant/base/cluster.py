@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibrant._imports import need
+from calibrant.base.extras import need
 
 #: How often a piece of work is tried again after its process or machine was lost.
 RETRIES = 5
@@ -76,9 +76,11 @@ class Board:
         self.steps: dict[str, tuple[float, float | None]] = {}
 
     def write(self, key: str, done: float, total: float | None) -> None:
+        """Note how far a run is."""
         self.steps[key] = done, total
 
     def read(self) -> dict[str, tuple[float, float | None]]:
+        """How far every run is, by its key."""
         return self.steps
 
 

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from calibrant._imports import MissingExtraError, need
+from calibrant.base.extras import MissingExtraError, need
 from tests.helpers.errors import facts
 
 INIT = """
 from typing import TYPE_CHECKING
-from calibrant._imports import lazy_names
+from calibrant.base.extras import lazy_names
 if TYPE_CHECKING:
     from lazy_sample import part
     from lazy_sample.part import ANSWER
@@ -57,14 +57,14 @@ def test_all_that_is_missing_is_named():
 
 
 def test_needing_pytorch():
-    imports = importlib.import_module("calibrant._imports")
+    imports = importlib.import_module("calibrant.base.extras")
     assert imports.needs_torch
     with pytest.raises(AttributeError, match=facts("nothing")):
         imports.nothing  # noqa: B018
 
 
 def test_needing_scikit_learn(monkeypatch):
-    imports = importlib.import_module("calibrant._imports")
+    imports = importlib.import_module("calibrant.base.extras")
     assert imports.needs_sklearn
     monkeypatch.setattr(imports, "_is_installed", lambda package: False)
     with pytest.raises(MissingExtraError, match=facts("calibrant[train]")):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant import _parquet
-from calibrant._parquet import column_chunks
+from calibrant.base import parquet
+from calibrant.base.parquet import column_chunks
 from tests.helpers.errors import facts
 
 TABLE = pa.table(
@@ -93,10 +93,10 @@ def test_footers_that_are_nested_or_long(monkeypatch):
         file.flush()
         with pytest.raises(ValueError, match=facts("footer")):
             column_chunks(file)
-    monkeypatch.setattr(_parquet, "MAX_CHUNKS", 10)
+    monkeypatch.setattr(parquet, "MAX_CHUNKS", 10)
     with written(row_group_size=7) as file, pytest.raises(ValueError, match=facts("10")):
         column_chunks(file)
-    monkeypatch.setattr(_parquet, "MAX_FOOTER", 100)
+    monkeypatch.setattr(parquet, "MAX_FOOTER", 100)
     with written() as file, pytest.raises(ValueError, match=facts("100")):
         column_chunks(file)
 

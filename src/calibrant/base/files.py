@@ -351,7 +351,7 @@ class ArrayHeader(NamedTuple):
         import numpy as np  # here, because most users of files need no arrays
 
         if self.kind == "V":
-            from calibrant._validation import shorten
+            from calibrant.base.checks import shorten
 
             hint = " (objects: save text as labels.astype(str), numbers as .astype(float))" if "O" in self.code else ""
             expected = "arrays of numbers or text are read and nothing is unpickled"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant._arrays import (
+from calibrant.base.arrays import (
     as_kind_of,
     as_numpy,
     cache_chunks,

@@ -13,9 +13,9 @@ from importlib import resources
 
 import pytest
 
-from calibrant import _numbers
-from calibrant._numbers import difference, difference_span, fixed, p_words, percent, significant, span, span_words
 from calibrant.auditing.findings import with_limits
+from calibrant.base import numbers as _numbers
+from calibrant.base.numbers import difference, difference_span, fixed, p_words, percent, significant, span, span_words
 from calibrant.experiments.tables.cells import Column, number_text
 from calibrant.metrics import Interval
 from calibrant.report import text

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant import _validation as check
+from calibrant.base import checks as check
 from tests.helpers.errors import facts
 
 

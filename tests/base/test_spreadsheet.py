@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from calibrant._spreadsheet import quote_formulas
+from calibrant.base.spreadsheet import quote_formulas
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "\tx", "\rx", "\n=1"])
