@@ -14,7 +14,7 @@ from calibrant.base.checks import Bools, Ints, check_finite, check_flag, check_n
 from calibrant.base.progress import Progress, track
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps, msp_formula
-from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
+from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities, refuse_weights
 from calibrant.selective.bounds import check_open_share
 from calibrant.selective.policy.evidence import (
     FitNotes,
@@ -187,6 +187,7 @@ def check_fittable(predictions: Predictions) -> None:
         raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
+    refuse_weights(predictions, "a promise")
 
 
 def check_arguments(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
