@@ -24,14 +24,16 @@ from calibrant import Policy, Predictions
 from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
+from calibrant.policy import decision_formula, select
+from calibrant.policy.fit import score_choice
+from calibrant.policy.rule import Rule
+from calibrant.policy.selection import collect_choice
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
-from calibrant.selective import FEWEST_FOR_SCORE, decision_formula, select
-from calibrant.selective.policy.fit import score_choice
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import collect_choice
-from calibrant.selective.thresholds.risk import abstaining_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, draw_uniform, plan_search, share_for_choice
+from calibrant.promises import FEWEST_FOR_SCORE
+from calibrant.promises.parts import ScoredSamples, plan_search
+from calibrant.promises.split import draw_uniform, share_for_choice
+from calibrant.promises.thresholds import abstaining_threshold
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)

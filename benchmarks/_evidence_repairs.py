@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
 from calibrant.base.arrays import Doubles
 from calibrant.metrics import Judged, aurc, ece
+from calibrant.policy import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select
+from calibrant.policy.rule import Rule
+from calibrant.policy.selection import ChoiceRows, ChoiceSamples
 from calibrant.posthoc import NumpyOps, fit_best_norm
-from calibrant.selective import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import ChoiceRows, ChoiceSamples
-from calibrant.selective.thresholds.risk import abstaining_threshold
+from calibrant.promises.thresholds import abstaining_threshold
 
 SIZES = {"half": 1.0, "sixth": 1 / 3}  # of the half that is fitted on
 METRICS = ("nll", "ece", "aurc", "accuracy")

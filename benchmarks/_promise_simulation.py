@@ -16,14 +16,9 @@ import numpy.typing as npt
 
 from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES
-from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.mean_loss import (
-    CostSamples,
-    expected_risk_threshold,
-    find_loosest_by_cost,
-    recall_threshold,
-)
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, thresholds_by_class
+from calibrant.promises.mean_loss import CostSamples, expected_risk_threshold, find_loosest_by_cost, recall_threshold
+from calibrant.promises.parts import ScoredSamples, ThresholdTarget, thresholds_by_class
+from calibrant.promises.promise import Promise
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 1 << 14  # of the integrals

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import softmax
 
 from calibrant.export import export_onnx
-from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
-from calibrant.selective.thresholds.risk import ClassThreshold
+from calibrant.posthoc.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
+from calibrant.promises.promise import LossTally, Promise
+from calibrant.promises.thresholds import ClassThreshold
 from tests.helpers.exports import C, agree, at, make_policy, run, trial_logits
 
 pytest.importorskip("onnxruntime")

@@ -9,8 +9,8 @@ import torch
 
 from calibrant.export import export_onnx
 from calibrant.export.graph import OUTPUTS, SET, OnnxOps
-from calibrant.selective.scores import Score
-from calibrant.selective.sets import PredictionSets
+from calibrant.posthoc.scores import Score
+from calibrant.promises.sets import PredictionSets
 from tests.helpers.errors import facts
 from tests.helpers.exports import C, build, calibrators, data, make_policy, trial_logits
 

@@ -12,10 +12,10 @@ import calibrant
 import calibrant.posthoc
 from calibrant.export.graph import OUTPUTS
 from calibrant.metrics import Interval
+from calibrant.policy import Policy
 from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
-from calibrant.selective import Policy
-from calibrant.selective.scores import Score
-from calibrant.selective.thresholds.risk import Threshold
+from calibrant.posthoc.scores import Score
+from calibrant.promises.thresholds import Threshold
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -18,7 +18,7 @@ from calibrant.monitoring.state import (
     read_state,
     write_state,
 )
-from calibrant.selective.policy.file import from_dict, to_dict
+from calibrant.policy.file import from_dict, to_dict
 from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 

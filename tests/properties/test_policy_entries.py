@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from calibrant import Policy
-from calibrant.selective.policy.file import from_dict, to_dict
+from calibrant.policy.file import from_dict, to_dict
 from tests.fuzz.engine import flaw_of
 from tests.fuzz.targets import POLICIES, data_for_policies
 

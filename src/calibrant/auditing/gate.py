@@ -34,15 +34,9 @@ from calibrant.metrics import (
     paired_differences,
     split_name,
 )
+from calibrant.policy import FITTED_ON_THESE, Outcome, Policy
 from calibrant.predictions import Predictions, check_group, resolve_repeats
-from calibrant.selective import (
-    FITTED_ON_THESE,
-    Outcome,
-    Policy,
-    bounded_mean_interval,
-    coverage_interval,
-    risk_interval,
-)
+from calibrant.promises import bounded_mean_interval, coverage_interval, risk_interval
 
 Status = Literal["pass", "fail", "unknown"]
 #: Measures of a policy: shares, and the mean cost of its answers.

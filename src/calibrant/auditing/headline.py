@@ -16,7 +16,8 @@ from typing import Any
 
 from calibrant.base.numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
-from calibrant.selective import Offer, Outcome, Policy
+from calibrant.policy import Outcome, Policy
+from calibrant.promises import Offer
 
 Part = Mapping[str, Any]
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")

@@ -30,7 +30,9 @@ from calibrant.cli.options import (
     parse_opening,
     share_option,
 )
-from calibrant.selective import Policy, Promise, Threshold, to_dict
+from calibrant.policy import Policy
+from calibrant.policy.file import to_dict
+from calibrant.promises import Promise, Threshold
 
 LARGEST_COSTS = 2**26  # bytes of a file
 

@@ -33,8 +33,8 @@ from calibrant.base.checks import Ints
 from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
+from calibrant.policy import Policy, bin_counts, class_counts, decision_chunks
 from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats
-from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22

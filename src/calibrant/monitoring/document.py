@@ -13,7 +13,7 @@ from calibrant.base.numbers import allowed, count, fixed, number, percent, round
 from calibrant.monitoring.batch import LARGEST_UNCHANGED, reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest, breaking_looks, changed_looks
-from calibrant.selective import Policy
+from calibrant.policy import Policy
 
 #: A change of priors below this is not worth a correction.
 SMALLEST_SHIFT = 0.02

@@ -47,7 +47,8 @@ from calibrant.monitoring.evidence import (
     total_variation,
 )
 from calibrant.monitoring.state import KnownLabels, Running, RunningRate, RunningTest, WatchedBatch, WatchState
-from calibrant.selective import Policy, coverage_interval
+from calibrant.policy import Policy
+from calibrant.promises import coverage_interval
 
 LOG10 = math.log(10)
 DIGITS = 9  # of evidence and limits that are kept for the time line
