@@ -86,8 +86,9 @@ PUBLIC = {
     ],
     "calibrant.predictions": ["Predictions"],
     "calibrant.promises": [
-        "CostThreshold", "PredictionSets", "Promise", "SetCounts", "Threshold", "threshold_for_cost",
-        "threshold_for_coverage", "threshold_for_risk", "thresholds_by_group",
+        "Cost", "CostThreshold", "ExpectedRisk", "Precision", "PredictionSets", "Promise", "Recall", "Risk",
+        "SetCounts", "Sets", "Threshold", "threshold_for_cost", "threshold_for_coverage", "threshold_for_risk",
+        "thresholds_by_group",
     ],
     "calibrant.report": [
         "Cell", "ContactSheet", "draw_confidence_histogram", "draw_contact_sheet", "draw_data_summary",

@@ -10,10 +10,10 @@ from calibrant import Policy, Predictions
 from calibrant.metrics import Interval, Judged, ece
 from calibrant.policy import evidence
 from calibrant.policy.evidence import Reference, bin_counts, class_counts, describe_majority, frequent_classes, is_poor
-from calibrant.policy.file import from_dict, to_dict
 from calibrant.policy.selection import Candidate, Selection
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.scores import Score
+from calibrant.promises import Risk
 from calibrant.promises.split import draw_uniform, share_for_choice
 from tests.helpers.errors import facts
 from tests.helpers.exports import at, make_policy
@@ -49,7 +49,9 @@ def test_a_model_that_no_scale_repairs_is_warned_of(tmp_path):
     assert is_poor(policy.evidence["calibration"])
     assert re.search(facts("Warning", "--calibrator auto"), policy.calibration_warning)
     better = dict(policy.evidence["calibration"], better={"name": "isotonic", "ece": 0.031, "chosen_ece": 0.09})
-    warning = replace(policy, evidence={"calibration": better}, calibrator=TemperatureScaling()).calibration_warning
+    warning = policy.model_copy(
+        update={"evidence": {"calibration": better}, "calibrator": TemperatureScaling()}
+    ).calibration_warning
     assert re.search(facts("Warning", "isotonic", "3.10%", "9.00%", "--calibrator isotonic"), warning)
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json").calibration_warning == policy.calibration_warning
@@ -68,10 +70,12 @@ def test_what_is_better_is_so_beyond_chance(chosen, name):
 
 def test_the_words_about_the_majority_by_hand():
     def words(counts, names, promised, seen):
-        policy = replace(make_policy(), class_names=names, evidence={"majority": describe_majority(np.array(counts))})
+        evidence = {"majority": describe_majority(np.array(counts))}
         threshold = replace(at(0.5), risk=Interval(seen, 0.0, promised), target_risk=promised)
         threshold = replace(threshold, samples=2000, accepted=1000, errors=round(1000 * seen))
-        return replace(policy, threshold=threshold, target_risk=promised).majority_summary
+        promise = Risk(promised if promised < 1 else None)
+        changes = {"class_names": names, "evidence": evidence, "threshold": threshold, "promise": promise}
+        return make_policy().model_copy(update=changes).majority_summary
 
     names = ("no", "yes")
     assert describe_majority(np.array([97, 3])) == {"class": 0, "error": pytest.approx(0.03)}
@@ -81,7 +85,7 @@ def test_the_words_about_the_majority_by_hand():
     assert words([97, 3], names, np.nan, 0.03).startswith("Warning")
     assert words([97, 3], names, np.nan, 0.025).startswith("Warning")  # 25 of 1,000 may be 3% as well
     assert words([2, 2, 2], None, 0.7, 0.7) == ""
-    assert replace(make_policy(), evidence={"majority": {"error": "x"}}).majority_summary == ""
+    assert make_policy(evidence={"majority": {"error": "x"}}).majority_summary == ""
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +163,7 @@ def test_of_very_many_samples_a_random_part_is_kept(monkeypatch):
 def test_too_few_samples_leave_no_sketch():
     policy = Policy.fit(Predictions.from_logits(*drawn(45)), 0.3)
     assert policy.evidence["reference"] is None
-    from_dict(to_dict(policy))
+    Policy.from_document(policy.document)
 
 
 def test_one_column_of_logits_is_noted():

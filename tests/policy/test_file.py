@@ -6,13 +6,11 @@ import json
 import os
 import re
 import stat
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.policy.file import check_consistent, to_dict
 from calibrant.posthoc import VectorScaling
 from tests.helpers.errors import facts
 
@@ -129,11 +127,11 @@ def test_a_file_of_the_first_release_is_read(tmp_path):
     policy = Policy.load(path)
     assert re.search(facts("26.00%", "18.40%", "35.37%", "95%", "20%", "3.85% of 26"), policy.summary)
     assert policy.limits.tolist() == [0.9996189364865417]
-    assert to_dict(policy)["threshold"] == json.loads(FIRST_RELEASE)["threshold"]
+    assert policy.document["threshold"] == json.loads(FIRST_RELEASE)["threshold"]
 
 
 def test_a_calibrator_without_finite_answers_is_refused():
     endless = VectorScaling()
     endless.weight_, endless.bias_, endless.n_classes_ = np.full(4, 1e305), np.zeros(4), 4
     with pytest.raises(ValueError, match=facts("finite")), np.errstate(all="ignore"):
-        check_consistent(replace(fitted(), calibrator=endless))
+        fitted().model_copy(update={"calibrator": endless})._check_formula()

@@ -19,9 +19,8 @@ from calibrant.promises.parts import (
     recycle,
     thresholds_by_class,
 )
-from calibrant.promises.promise import Promise
 from calibrant.promises.split import draw_uniform, share_for_choice
-from calibrant.promises.thresholds import RISKS, FixedSequence, abstaining_threshold, curve_of, threshold_on
+from calibrant.promises.thresholds import RISK, RISKS, FixedSequence, abstaining_threshold, curve_of, threshold_on
 from tests.helpers.policies import drawn
 
 
@@ -119,15 +118,13 @@ def test_groups_that_all_abstain_share_a_menu():
     assert f"is about {100 * policy.threshold.menu[0].risk:.4g}%" in policy.summary
 
 
-BY_CLASS = Promise(by_class=True)
-
-
-def answered(rates, samples, rng, promise=BY_CLASS, risk=0.1, confidence=0.9):
+def answered(rates, samples, rng, risk=0.1, confidence=0.9):
     """The thresholds of classes that are wrong at these rates, whatever the score is."""
     predicted = np.repeat(np.arange(len(rates)), samples)
     correct = rng.random(len(predicted)) >= np.asarray(rates)[predicted]
     scored = ScoredSamples(rng.random(len(predicted)), correct, predicted=predicted, labels=predicted)
-    return thresholds_by_class(scored, None, promise, ThresholdTarget(risk, None, confidence), None, 0.0)[1]
+    target = ThresholdTarget(risk, None, confidence)
+    return thresholds_by_class(scored, None, risk, lambda part: RISK, target, None, 0.0)[1]
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The price of a promise: shares by hand and by SciPy, constant answers, and what a policy says of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -9,18 +7,18 @@ from scipy.stats import binomtest
 from calibrant import Policy, Predictions
 from calibrant.metrics import Interval
 from calibrant.policy import Outcome
-from calibrant.policy.evidence import describe_cheapest, describe_majority
-from calibrant.policy.file import from_dict, to_dict
+from calibrant.policy.evidence import describe_majority
 from calibrant.policy.outcome import Counts
-from calibrant.promises.price import Answered, ClassAnswers, compare_with_constant, price_of
-from calibrant.promises.promise import LossTally, Promise
+from calibrant.promises import Cost, ExpectedRisk, Precision, Recall, Risk
+from calibrant.promises.cost import describe_cheapest
+from calibrant.promises.price import Answered, ClassAnswers, LossTally
 from tests.helpers.policies import drawn
 
 NAMES = ("no", "yes")
 COVERAGE, SEEN = Interval(0.3, 0.27, 0.33), LossTally(40, 4.0)
-RECALL = Promise("recall", shares=((1, 0.8),))
-PRECISION = Promise("precision", shares=((1, 0.8),))
-COST = Promise("cost", target=0.5, costs=((0.0, 1.0), (20.0, 0.0)))
+RECALL, PRECISION, EXPECTED = Recall(1, 0.8), Precision(1, 0.8), ExpectedRisk(0.05)
+COSTS = [[0.0, 1.0], [20.0, 0.0]]
+COST = Cost(0.5, COSTS)
 PROMISES = [
     {"target_risk": 0.1}, {"promise": "recall=1:0.8"}, {"promise": "precision=1:0.8"}, {"promise": "expected-risk:0.1"},
     {"costs": [[0, 1], [5, 0]], "target_cost": 0.5}, {"target_risk": 0.2, "by_class": True},
@@ -45,24 +43,24 @@ def shares(price):
 
 
 def test_shares_have_exact_limits():
-    precision = shares(price_of(RECALL, answered(), NAMES, 0.9))["precision"]
+    precision = shares(RECALL.price(answered(), NAMES, 0.9))["precision"]
     exact = binomtest(36, 300).proportion_ci(0.9, method="exact")
     assert (precision.low, precision.high) == pytest.approx((exact.low, exact.high))
-    assert shares(price_of(PRECISION, answered(of_class=(40, 10, 9)), NAMES))["recall"].value == 9 / 40
-    errors = shares(price_of(COST, answered(errors=30), NAMES))
+    assert shares(PRECISION.price(answered(of_class=(40, 10, 9)), NAMES))["recall"].value == 9 / 40
+    errors = shares(COST.price(answered(errors=30), NAMES))
     assert (errors["coverage"], errors["error rate"].value) == (COVERAGE, 0.1)
-    assert list(shares(price_of(Promise(), answered(), NAMES))) == ["coverage"]
+    assert list(shares(Risk().price(answered(), NAMES))) == ["coverage"]
 
 
-@pytest.mark.parametrize("promise", [RECALL, PRECISION, COST, Promise(), Promise("expected-risk", target=0.1)])
+@pytest.mark.parametrize("promise", [RECALL, PRECISION, COST, Risk(), EXPECTED])
 def test_nothing_answered_is_no_error(promise):
     nothing = Answered(0, 0, 0, Interval(np.nan, np.nan, np.nan), LossTally(), (ClassAnswers(1, 0, 0, 0),))
-    assert price_of(promise, nothing, NAMES).result == ""
+    assert promise.price(nothing, NAMES).result == ""
 
 
 def test_answering_a_class_always_keeps_its_recall():
     def words(of_class):
-        return compare_with_constant(RECALL, answered(of_class=of_class), {}, None, NAMES)
+        return RECALL.constant(answered(of_class=of_class), {}, None, NAMES)
 
     assert not words((40, 300, 36)).startswith("Warning")  # 12% of these answers are right, 4% of all samples are
     assert words((40, 900, 36)).startswith("Warning")  # 4%, as chance has it
@@ -72,8 +70,8 @@ def test_answering_a_class_always_keeps_its_recall():
 
 def test_a_precision_below_the_share_of_the_class_asks_for_nothing():
     def words(share, of_class):
-        promise = replace(PRECISION, shares=((1, share),))
-        return compare_with_constant(promise, answered(of_class=of_class), {}, None, NAMES)
+        promise = Precision(1, share)
+        return promise.constant(answered(of_class=of_class), {}, None, NAMES)
 
     assert words(0.8, (850, 300, 290)).startswith("Warning")
     assert not words(0.9, (850, 300, 290)).startswith("Warning")
@@ -85,21 +83,20 @@ def test_the_cheapest_constant_answer():
     assert cheapest == {"class": 0, "cost": pytest.approx(0.6)}
 
     def words(target, tally):
-        promise = replace(COST, target=target)
-        return compare_with_constant(promise, answered(tally=tally), {"cheapest": cheapest}, None, NAMES)
+        promise = Cost(target, COSTS)
+        return promise.constant(answered(tally=tally), {"cheapest": cheapest}, None, NAMES)
 
     assert words(0.7, LossTally(300, 1.0)).startswith("Warning")
     assert words(0.5, LossTally(300, 15.0)).startswith("Warning")  # an answer costs 1
     assert not words(0.5, LossTally(300, 1.0)).startswith("Warning")
-    assert compare_with_constant(COST, answered(), {"cheapest": {"cost": "x"}}, None, NAMES) == ""
+    assert COST.constant(answered(), {"cheapest": {"cost": "x"}}, None, NAMES) == ""
 
 
 def test_an_expected_risk_that_the_majority_class_keeps():
     evidence = {"majority": describe_majority(np.array([97, 3]))}
-    promise = Promise("expected-risk", target=0.05)
     kept = answered(accepted=1000, errors=10)
-    assert compare_with_constant(promise, kept, evidence, None, NAMES).startswith("Warning")
-    assert not compare_with_constant(replace(promise, target=0.02), kept, evidence, None, NAMES).startswith("Warning")
+    assert EXPECTED.constant(kept, evidence, None, NAMES).startswith("Warning")
+    assert not ExpectedRisk(0.02).constant(kept, evidence, None, NAMES).startswith("Warning")
 
 
 @pytest.mark.parametrize("asked", PROMISES)
@@ -108,9 +105,9 @@ def test_every_policy_says_its_price(asked):
     policy = Policy.fit(rare(3000, 1), **asked)
     assert policy.price is not None
     assert policy.price_summary in str(policy)
-    entries = to_dict(policy)
+    entries = policy.document
     assert [row["name"] for row in entries["price"]["measures"]] == [row.name for row in policy.price.measures]
-    again = from_dict(entries)
+    again = Policy.from_document(entries)
     assert (again.price, again.price_summary) == (policy.price, policy.price_summary)
     new = rare(20_000, 2)
     outcome = Outcome(policy)
@@ -179,7 +176,7 @@ def test_a_group_in_which_a_constant_answer_keeps_the_promise_is_warned_of(asked
     assert warning.startswith("Warning")
     assert "rural" in warning
     assert "urban" not in warning
-    assert from_dict(to_dict(policy)).majority_summary == warning
+    assert Policy.from_document(policy.document).majority_summary == warning
     strict = {**asked, "target_risk": 0.01} if "target_risk" in asked else {"promise": "precision=0:0.99"}
     data = Predictions.from_logits(logits, labels, groups={"site": site})
     assert not Policy.fit(data, group="site", **strict).evidence["idle"]
@@ -218,7 +215,7 @@ def test_what_cannot_be_kept_says_why_and_what_could_be(asked, goal):
     for offer in policy.threshold.menu:
         assert offer.risk > 0.0005
         assert 0 < offer.coverage <= 1
-    assert from_dict(to_dict(policy)).summary == policy.summary
+    assert Policy.from_document(policy.document).summary == policy.summary
 
 
 @pytest.mark.slow

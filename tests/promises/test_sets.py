@@ -11,7 +11,7 @@ from calibrant.policy.prediction_sets import SetCounts
 from calibrant.posthoc import NumpyOps, TorchOps
 from calibrant.promises.sets import (
     PredictionSets,
-    SetTarget,
+    Sets,
     choose_penalty,
     conformal_quantile,
     conformal_rank,
@@ -147,7 +147,7 @@ def test_randomised_sets_need_their_random_numbers():
 
 
 def test_only_an_open_raps_needs_samples_for_a_choice():
-    assert SetTarget(0.9, "raps").has_choice
-    assert SetTarget(0.9, "raps", penalty=0.1).has_choice
-    assert not SetTarget(0.9, "raps", penalty=0.1, free_ranks=2).has_choice
-    assert not SetTarget(0.9, "aps").has_choice
+    assert Sets(0.9, "raps").has_choice
+    assert Sets(0.9, "raps", penalty=0.1).has_choice
+    assert not Sets(0.9, "raps", penalty=0.1, free_ranks=2).has_choice
+    assert not Sets(0.9, "aps").has_choice

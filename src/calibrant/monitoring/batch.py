@@ -332,7 +332,7 @@ def is_in(hashes: Hashes, seen: Hashes | None) -> npt.NDArray[np.bool_]:
 
 def sum_costs(policy: Policy, labels: Ints, predicted: Ints, paid: npt.NDArray[np.bool_]) -> float:
     """What answers cost together, over the highest cost; 0 where no cost is promised."""
-    if policy.promise.of != "cost":
+    if not policy.promise.is_watched_by_loss:
         return 0.0
     _, losses = policy.promise.losses(labels[paid], predicted[paid], np.ones(int(paid.sum()), np.bool_))
     return float(losses.sum())

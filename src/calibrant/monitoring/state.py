@@ -456,9 +456,7 @@ def find_new_labels(before: LabelArrival, now: LabelArrival) -> LabelArrival | N
 
 def policy_fingerprint(policy: Policy) -> str:
     """A checksum of what decides and of what is promised; the same after the file was written by another version."""
-    from calibrant.policy.file import to_dict
-
-    entries = to_dict(policy)
+    entries = policy.document
     names = ("takes", "kind", "classes", "class_names", "target_risk", "confidence", "calibrator", "score", "group")
     promised = {name: entries[name] for name in names}
     promised["threshold"] = entries["threshold"]["accept_from"]

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from calibrant.base.arrays import join_rows, take_rows
 from calibrant.base.checks import Bools, Ints
+from calibrant.base.entries import ClassNumber, Count, Label, Limit, Share, Text, excerpt, refusal
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
 from calibrant.predictions import Predictions
 
@@ -62,17 +65,6 @@ def describe_majority(counts: Ints) -> dict[str, Any]:
     """The most frequent class by its position, and how often always answering it is wrong."""
     total = int(counts.sum())
     return {"class": int(np.argmax(counts)), "error": (total - int(counts.max())) / total if total else None}
-
-
-def describe_cheapest(counts: Ints, costs: Doubles) -> dict[str, Any]:
-    """The class that costs least where it is always answered, by its position, and its mean cost.
-
-    Example:
-        >>> describe_cheapest(np.array([90, 10]), np.array([[0.0, 1.0], [20.0, 0.0]]))  # 10 * 20 or 90 * 1, of 100
-        {'class': 1, 'cost': 0.9}
-    """
-    means = counts @ costs / max(1, int(counts.sum()))
-    return {"class": int(np.argmin(means)), "cost": float(means.min())}
 
 
 def find_idle_promises(
@@ -272,3 +264,78 @@ class FitNotes:
     def zero_class(self) -> int | None:
         """The class of two whose logits are all 0, because there was one column; None where there were two."""
         return int(np.argmax(self._is_zero)) if self._is_zero.sum() == 1 else None
+
+
+class _Entries(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Bins(_Entries):
+    edges: list[Limit]
+    counts: list[Count]
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> Self:
+        if len(self.counts) != len(self.edges) + 1 or any(a >= b for a, b in pairwise(self.edges)):
+            raise refusal("must have edges that rise, and one count more than edges")
+        return self
+
+
+class _Cells(_Entries):
+    classes: list[Count]
+    counts: list[Count]
+
+    @model_validator(mode="after")
+    def _check_cells(self) -> Self:
+        if not self.classes or len(self.counts) != len(self.classes) + 1:
+            raise refusal("must have a count for every class, and one for all others")
+        return self
+
+
+class _ByClass(_Entries):
+    score: list[list[Count]]
+    confidence: list[list[Count]]
+    predicted: list[list[Count]]
+
+
+class _Reference(_Entries):
+    rows: Count
+    score: _Bins
+    confidence: _Bins
+    predicted: _Cells
+    by_class: _ByClass | None = None
+    labels: list[Count] | None
+    implied_risk: Share | None
+
+    @model_validator(mode="after")
+    def _check_sums(self) -> Self:
+        totals = {sum(part.counts) for part in (self.score, self.confidence, self.predicted)}
+        if not self.rows or totals != {self.rows}:
+            raise refusal("must count the same rows, at least one, in score, confidence and predicted")
+        for name, rows in () if self.by_class is None else self.by_class:
+            whole = getattr(self, name).counts
+            if not rows or any(len(row) != len(whole) for row in rows) or [*map(sum, zip(*rows, strict=True))] != whole:
+                raise refusal("must count the same rows by class")
+        return self
+
+
+class _IdlePromise(_Entries):
+    group: Text
+    label: ClassNumber = Field(alias="class")
+    error: Share
+
+
+class _Evidence(_Entries):
+    model_config = ConfigDict(extra="allow")
+    idle: list[_IdlePromise] = Field(default_factory=list)
+    ignore_index: Label | None = None
+    fingerprint: Text | None = None
+    reference: _Reference | None = None
+
+
+def check_evidence(evidence: Any) -> Any:
+    """Evidence as it is, if what policies and watches read of it is what they expect."""
+    if not isinstance(evidence, Mapping):
+        raise refusal(f"must be an object, got {excerpt(evidence)}")
+    _Evidence.model_validate(dict(evidence))
+    return evidence

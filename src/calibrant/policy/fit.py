@@ -5,27 +5,25 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
 from calibrant.base.arrays import Array, cache_chunks, class_rows, row_slices, take_rows
-from calibrant.base.checks import Bools, Ints, check_finite, check_flag, check_number
+from calibrant.base.checks import LARGEST_SEED, Bools, Ints, check_finite, check_flag, check_integer
+from calibrant.base.files import json_value
 from calibrant.base.progress import Progress, track
 from calibrant.metrics import Doubles
-from calibrant.policy.evidence import FitNotes, describe_cheapest, describe_majority, find_idle_promises, is_poor
+from calibrant.policy.evidence import FitNotes, describe_majority, find_idle_promises, is_poor
+from calibrant.policy.formula import decision_formula
+from calibrant.policy.policy import Policy
 from calibrant.policy.prediction_sets import SetFit, count_sets
-from calibrant.policy.rule import Rule, decision_formula
 from calibrant.policy.selection import ORDER_KEEPING, ChoiceSamples, Selection, collect_choice, group_names, select
-from calibrant.posthoc import NumpyOps, msp_formula
+from calibrant.posthoc import NORMALISED, NumpyOps, msp_formula
 from calibrant.posthoc.scores import FORMULAS, Score
-from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities
-from calibrant.promises.bounds import check_open_share
-from calibrant.promises.images import threshold_over_images
-from calibrant.promises.mean_loss import threshold_of_promise
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget, threshold_over_samples, thresholds_by_class
-from calibrant.promises.promise import LARGEST_COST, Promise, check_costs, parse_promises
-from calibrant.promises.sets import SetTarget
+from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities, resolve_repeats
+from calibrant.promises import Cost, Promise, Risk, Sets, parse_promises
+from calibrant.promises.parts import ScoredSamples, ThresholdTarget
 from calibrant.promises.split import (
     FEWEST_FOR_CHOICE,
     FEWEST_FOR_SCORE,
@@ -33,16 +31,32 @@ from calibrant.promises.split import (
     draw_uniform,
     share_for_choice,
 )
-from calibrant.promises.thresholds import abstaining_threshold
+from calibrant.promises.thresholds import Method, abstaining_threshold
+
+
+class Shortcuts(TypedDict, total=False):
+    """What may be asked of a fit by words of its own, instead of by a promise or by sets."""
+
+    target_risk: float | None
+    target_coverage: float | None
+    by_class: bool
+    costs: Any
+    target_cost: float | None
+    abstain_cost: float | None
+    group: str | None
+    set_method: str
+    set_penalty: float | None
+    set_free_ranks: int | None
+    set_randomised: bool
 
 
 @dataclass(frozen=True, eq=False)
 class FitRequest:
-    """What is asked of a fit, checked: the arguments of `Policy.fit`, those of promise and sets put together."""
+    """What is asked of a fit, checked: the arguments of `Policy.fit` as a promise, sets and the rest."""
 
-    target: ThresholdTarget
     promise: Promise
-    sets: SetTarget | None
+    target: ThresholdTarget
+    sets: Sets | None
     calibrator: str
     score: str
     centre: bool | None
@@ -73,87 +87,104 @@ class FitRequest:
         samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
         chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
         # Over images the tests are always planned on others, and with samples enough everywhere.
-        is_planned = self.target.is_planned and self.promise.of not in ("recall", "expected-risk")
+        is_planned = self.target.is_planned and self.promise.planned == "may"
         is_planned &= samples >= FEWEST_FOR_CHOICE and not self.tests_all(predictions)
-        if chooses or self.promise.of == "cost" or is_planned:
+        if chooses or self.promise.planned == "must" or is_planned:
             return share_for_choice(samples, plans_only=not chooses)
         return 0.0
 
 
-def read_promise(
+def read_request(
     predictions: Predictions,
-    promise: str | Sequence[str] | None = None,
-    by_class: bool = False,
-    costs: Any = None,
-    target_cost: float | None = None,
-    abstain_cost: float | None = None,
-) -> Promise:
-    """The promise asked for; that of a risk where nothing else is."""
-    check_flag("by_class", by_class)
-    arguments = {"promise": promise is not None, "by_class": by_class, "costs": costs is not None}
-    names = [name for name, is_given in arguments.items() if is_given]
-    if len(names) > 1:
-        raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
-    for name, value in (("target_cost", target_cost), ("abstain_cost", abstain_cost)):
-        if value is not None and costs is None:
-            raise ValueError(f"{name} goes with a cost matrix: give costs")
-    if not names:
-        return Promise()
-    if predictions.kind == "segmentation":
-        raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
-    if by_class:
-        return Promise(by_class=True)
-    classes = int(predictions.num_classes)
-    if promise is not None:
-        return parse_promises(promise, predictions.class_names, classes)
-    matrix = check_costs(costs, classes)
-    highest = float(matrix.max())
-    if target_cost is None:
-        raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
-    target = check_number("target_cost", target_cost, 0.0, highest)
-    check_open_share("target_cost over the highest cost", target / highest)
-    if abstain_cost is not None:
-        abstain_cost = check_number("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
-    return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
-
-
-def check_compatible(
-    promise: Promise, target_risk: float | None, target_coverage: float | None, method: str, score: str, group: Any
-) -> None:
-    """Raise unless the other arguments of a fit go with the promise."""
-    if promise.is_plain:
-        return
-    title = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
-    if target_coverage is not None:
-        raise ValueError(f"target_coverage does not go with {title}, which decides how much is answered")
-    if target_risk is not None and not promise.by_class:
-        raise ValueError(f"target_risk does not go with {title}: it says itself what is promised")
-    if method not in ("best", "fixed-sequence" if promise.of in ("risk", "precision", "cost") else "best"):
-        raise ValueError(f"{title} has a test of its own, got method {method!r}")
-    if score != "auto" and promise.score is not None:
-        raise ValueError(f"{title} ranks answers by the {promise.score.words}, got score {score!r}")
-    if group is not None and not promise.has_class_thresholds:
-        raise ValueError(f"thresholds by group are for a risk or a precision, got {title}")
-
-
-def read_set_target(
-    predictions: Predictions,
-    level: float | None,
-    method: str,
-    penalty: float | None,
-    free_ranks: int | None,
-    randomised: bool,
+    promise: Promise | str | float | Sequence[Promise | str] | None,
+    confidence: float,
+    by: str | None,
+    sets: Sets | float | None,
+    method: Method,
+    calibrator: str,
+    score: str,
+    centre: bool | None,
     seed: int,
-) -> SetTarget | None:
-    """The prediction sets asked for, checked."""
-    if level is None:
-        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
-            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
-        return None
-    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
-    if predictions.kind == "segmentation":
+    shortcuts: Shortcuts,
+) -> FitRequest:
+    """What is asked of a fit on these predictions: the arguments of `Policy.fit`, checked and put together."""
+    if unknown := set(shortcuts) - set(Shortcuts.__annotations__):
+        raise TypeError(f"Policy.fit() got an unexpected argument {min(unknown)!r}")
+    check_fittable(predictions)
+    coverage, group = shortcuts.get("target_coverage"), shortcuts.get("group", by)
+    if by is not None and group != by:
+        raise ValueError(f"by and group are the same: give one of them, got {by!r} and {group!r}")
+    asked = read_promise(promise, shortcuts)
+    check_compatible(asked, coverage, method, score, group)
+    asked = asked.bind(predictions)
+    target = ThresholdTarget(asked.target_risk, coverage, confidence, method)
+    score = score if asked.score is None else "msp"  # which is not used
+    check_arguments(predictions, target, score, group)
+    if centre is not None and score not in ("auto", NORMALISED):
+        raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
+    seed = check_integer("seed", seed, 0, LARGEST_SEED)
+    return FitRequest(asked, target, read_sets(predictions, sets, shortcuts), calibrator, score, centre, group, seed)
+
+
+def read_promise(promise: Promise | str | float | Sequence[Promise | str] | None, shortcuts: Shortcuts) -> Promise:
+    """The promise asked for, as one or by shortcuts; that of a risk where nothing else is."""
+    risk, by_class = shortcuts.get("target_risk"), check_flag("by_class", shortcuts.get("by_class", False))
+    target_cost, costs = shortcuts.get("target_cost"), dict[str, Any]()
+    if shortcuts.get("costs") is not None:
+        costs = {"costs": shortcuts["costs"], "abstain_cost": shortcuts.get("abstain_cost")}
+    if isinstance(promise, int | float | np.number):
+        if risk is not None:
+            raise ValueError(f"two risks are asked for, {promise} and {risk}: give one of them")
+        risk, promise = promise, None
+    for name, value in (("target_cost", target_cost), ("abstain_cost", shortcuts.get("abstain_cost"))):
+        if value is not None and not costs:
+            raise ValueError(f"{name} goes with a cost matrix: give costs")
+    names = [
+        name
+        for name, is_given in (("promise", promise is not None), ("by_class", by_class), ("costs", costs))
+        if is_given
+    ]
+    is_written_cost = names == ["promise", "costs"] and isinstance(promise, str) and target_cost is None
+    if len(names) > 1 and not is_written_cost:
+        raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
+    if promise is None and costs:
+        if target_cost is None:
+            raise ValueError("costs need target_cost, the mean cost of answers allowed")
+        promise = Cost(target_cost, **costs)
+    if promise is None:
+        is_of_coverage = shortcuts.get("target_coverage") is not None and not by_class
+        return Risk(0.05 if risk is None and not is_of_coverage else risk, by_class=by_class)
+    asked = parse_promises(promise, **costs)
+    if risk is not None:
+        raise ValueError(f"target_risk does not go with {asked.title}: it says itself what is promised")
+    return asked
+
+
+def check_compatible(promise: Promise, coverage: float | None, method: str, score: str, group: str | None) -> None:
+    """Raise unless the other arguments of a fit go with the promise."""
+    if coverage is not None and not promise.is_plain:
+        raise ValueError(f"target_coverage does not go with {promise.title}, which decides how much is answered")
+    if coverage is None and promise.is_plain and promise.target_risk is None:
+        raise ValueError("a promise of risk needs a target, such as Risk(0.05)")
+    if method not in promise.methods and not promise.is_plain:
+        raise ValueError(f"{promise.title} has a test of its own, got method {method!r}")
+    if score != "auto" and promise.score is not None:
+        raise ValueError(f"{promise.title} ranks answers by the {promise.score.words}, got score {score!r}")
+    if group is not None and not promise.has_groups:
+        raise ValueError(f"thresholds by group are for a risk or a precision, got {promise.title}")
+
+
+def read_sets(predictions: Predictions, sets: Sets | float | None, shortcuts: Shortcuts) -> Sets | None:
+    """The prediction sets asked for, as such or by their level and shortcuts."""
+    names = ("set_method", "set_penalty", "set_free_ranks", "set_randomised")
+    settings = {name.removeprefix("set_"): shortcuts[name] for name in names if name in shortcuts}  # type: ignore[literal-required]
+    if sets is not None and not isinstance(sets, Sets):
+        sets = Sets(sets, **settings)
+    elif any(value not in ("lac", None, False) for value in settings.values()):
+        raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
+    if sets is not None and predictions.kind == "segmentation":
         raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
-    return target
+    return sets
 
 
 def check_fittable(predictions: Predictions) -> None:
@@ -187,8 +218,11 @@ def check_arguments(predictions: Predictions, target: ThresholdTarget, score: st
         raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")
 
 
-def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) -> Rule:
+def fit_policy(
+    predictions: Predictions, request: FitRequest, repeats: Literal["first"] | None, progress: Progress
+) -> Policy:
     """Fit a policy in two passes over the predictions, and a third with sets."""
+    predictions = resolve_repeats(predictions, repeats)
     samples, seed = len(predictions), request.seed
     tests_all = request.tests_all(predictions)
     if tests_all and request.score == "auto":
@@ -196,7 +230,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     share = request.share_for_choice(predictions)
     share_untested = 0.0 if tests_all else share
     choice, selection, floor = _choose(predictions, request, share, progress)
-    rule = Rule(
+    policy = Policy.model_construct(
         num_classes=int(predictions.num_classes),
         class_names=predictions.class_names,
         positive=predictions.positive,
@@ -205,24 +239,23 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         calibrator=selection.calibrator,
         score=selection.score,
         threshold=abstaining_threshold(request.target.method, request.target.risk, request.target.confidence),
-        target_risk=request.target.risk,
         confidence=request.target.confidence,
         floor=floor,
         promise=request.promise,
     )
-    plan = None if choice is None or tests_all else score_choice(rule, choice)
-    set_fit = None if request.sets is None else SetFit(rule, request.sets, choice)
-    notes = FitNotes(rule.num_classes, seed)
+    plan = None if choice is None or tests_all else score_choice(policy, choice)
+    set_fit = None if request.sets is None else SetFit(policy, request.sets, choice, seed)
+    notes = FitNotes(policy.num_classes, seed)
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-    scored = _score_for_threshold(rule, request, batches, share, tests_all, notes, set_fit)
-    rule = _add_threshold(rule, request, scored, plan, share_untested)
-    is_independent = rule.kind != "segmentation"
+    scored = _score_for_threshold(policy, request, batches, share, tests_all, notes, set_fit)
+    policy = _add_threshold(policy, request, scored, plan, share_untested)
+    is_independent = policy.kind != "segmentation"
     calibration = notes.calibration.evidence(independent=is_independent)
     if is_poor(calibration):
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if is_independent else None
     evidence = {
-        **rule.evidence,
+        **policy.evidence,
         "created": datetime.date.today().isoformat(),
         "samples": samples,
         "for_choice": 0 if choice is None else choice.samples,
@@ -233,17 +266,19 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "majority": describe_majority(notes.labels),
         "zero_class": notes.zero_class,
         "calibration": calibration,
-        "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
+        "reference": notes.reference.evidence(policy.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
+        **request.promise.notes(notes.labels),
     }
-    if request.promise.costs is not None:
-        evidence["cheapest"] = describe_cheapest(notes.labels, request.promise.cost_matrix)
-    rule = replace(rule, evidence=evidence)
+    policy = policy.model_copy(update={"evidence": json_value(evidence)})
     if set_fit is not None:
-        rule = replace(rule, sets=set_fit.finish())
+        policy = policy.model_copy(update={"sets": set_fit.finish()})
         batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
-        rule = replace(rule, sets=count_sets(rule, batches, seed, share))
-    return rule
+        policy = policy.model_copy(update={"sets": count_sets(policy, batches, seed, share)})
+    try:
+        return Policy(**dict(policy))  # what cannot be read back must not be written
+    except ValueError as error:
+        raise ValueError(f"no policy can be made of these predictions: {error}") from None
 
 
 def _choose(
@@ -266,44 +301,27 @@ def _choose(
 
 
 def _add_threshold(
-    rule: Rule, request: FitRequest, scored: Iterable[ScoredSamples], plan: ScoredSamples | None, share: float
-) -> Rule:
-    """The rule with its threshold, or those of groups or classes, and the answer if all answers are the same."""
-    if rule.kind == "segmentation":
+    policy: Policy, request: FitRequest, scored: Iterable[ScoredSamples], plan: ScoredSamples | None, share: float
+) -> Policy:
+    """The policy with its threshold, or those of groups or classes, and the answer if all answers are the same."""
+    if policy.kind == "segmentation":
         assert plan is not None
-        return replace(rule, threshold=threshold_over_images(scored, plan, request.target))
-    samples = ScoredSamples.join(scored)
-    rule = _set_thresholds(rule, request, samples, plan, share)
-    answers = samples.predicted[samples.score >= rule.limits_of(samples.groups, samples.predicted)]
+        return policy.model_copy(update=request.promise.find_on_images(scored, plan, request.target)._asdict())
+    samples, group = ScoredSamples.join(scored), request.group
+    thresholds = request.promise.find(samples, plan, request.target, group, share, policy.class_names)
+    policy = policy.model_copy(update={**thresholds._asdict(), "group": group})
+    answers = samples.predicted[samples.score >= policy.limits_of(samples.groups, samples.predicted)]
     is_same = bool(len(answers) and (answers == answers[0]).all())
     evidence: dict[str, Any] = {"only_answer": int(answers[0]) if is_same else None}
-    promised = {label: 1 - share for label, share in request.promise.shares} or request.target.risk
-    if request.group is not None and promised is not None:
-        evidence["idle"] = find_idle_promises(samples.groups, samples.labels, promised)
-    return replace(rule, evidence=evidence)
+    if group is not None and request.promise.risks is not None:
+        evidence["idle"] = find_idle_promises(samples.groups, samples.labels, request.promise.risks)
+    return policy.model_copy(update={"evidence": evidence})
 
 
-def _set_thresholds(
-    rule: Rule, request: FitRequest, samples: ScoredSamples, plan: ScoredSamples | None, share: float
-) -> Rule:
-    """The rule with its threshold, or those of groups or classes, over independent samples."""
-    target, promise, group = request.target, request.promise, request.group
-    if promise.is_plain:
-        threshold, groups = threshold_over_samples(samples, plan, target, group, share)
-        return replace(rule, threshold=threshold, groups=groups, group=group)
-    if promise.has_class_thresholds:
-        threshold, classes = thresholds_by_class(samples, plan, promise, target, group, share, rule.class_names)
-        of_classes = tuple(int((samples.labels == label).sum()) for label, _ in promise.shares)
-        promise = replace(promise, class_samples=of_classes)
-        return replace(rule, threshold=threshold, classes=classes, group=group, promise=promise)
-    threshold, promise = threshold_of_promise(samples, plan, promise, target, rule.class_names)
-    return replace(rule, threshold=threshold, promise=promise)
-
-
-def score_choice(rule: Rule, choice: ChoiceSamples) -> ScoredSamples:
+def score_choice(policy: Policy, choice: ChoiceSamples) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
-    parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
+    parts = [_judge(policy, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
     score, correct, predicted = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "correct", "predicted")
     )
@@ -312,7 +330,7 @@ def score_choice(rule: Rule, choice: ChoiceSamples) -> ScoredSamples:
 
 
 def _score_for_threshold(
-    rule: Rule,
+    policy: Policy,
     request: FitRequest,
     batches: Iterable[Predictions],
     share: float,
@@ -338,18 +356,18 @@ def _score_for_threshold(
             y = labels[chunk].reshape(-1)
             image_size = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
-            judged = _judge(rule, class_rows(part), y)
+            judged = _judge(policy, class_rows(part), y)
             judged = judged if counted.all() else take_rows(judged, counted)
             image = np.repeat(np.arange(len(part)), image_size)[counted]
             groups = names[chunk][image]
             fresh = chose_nothing[rows[chunk]][image]
             new = take_rows(judged, fresh) if tests_all else judged
             notes.calibration.add((new.plain_confidence, new.plain_correct), (new.confidence, new.correct))
-            if rule.kind == "classification":
+            if policy.kind == "classification":
                 notes.reference.add(new.score, new.confidence, new.predicted, groups[fresh], y[counted][fresh])
             if set_fit is not None:
                 set_fit.add((start + rows[chunk])[counted][fresh], new.probabilities, y[counted][fresh])
-            needs_labels = request.group is not None or not rule.promise.is_plain
+            needs_labels = request.group is not None or not policy.promise.is_plain
             classes = (judged.predicted, y[counted]) if needs_labels else (judged.predicted,)
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)
@@ -368,12 +386,12 @@ class _JudgedRows(NamedTuple):
     probabilities: Doubles
 
 
-def _judge(rule: Rule, values: Array, labels: Array) -> _JudgedRows:
+def _judge(policy: Policy, values: Array, labels: Array) -> _JudgedRows:
     rows = values.astype(np.float64)
-    answer = decision_formula(rule, NumpyOps(), rows)
+    answer = decision_formula(policy, NumpyOps(), rows)
     confidence, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
     plain = confidence, correct
-    if rule.calibrator is not None:
-        z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
+    if policy.calibrator is not None:
+        z = rows if policy.takes == "logits" else log_probabilities(rows, policy.floor)
         plain = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
     return _JudgedRows(answer.score[:, 0], correct, confidence, answer.label[:, 0], *plain, answer.probabilities)

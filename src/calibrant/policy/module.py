@@ -6,13 +6,16 @@ from calibrant.base.extras import needs_torch  # noqa: F401
 
 # isort: split
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.policy.rule import Rule, decision_formula
+from calibrant.policy.formula import decision_formula
 from calibrant.posthoc import TorchOps
+
+if TYPE_CHECKING:
+    from calibrant.policy.policy import Policy
 
 
 class Answers(NamedTuple):
@@ -41,13 +44,13 @@ class PolicyModule(nn.Module):
     float64, so that thresholds hold to the last digit.
 
     Args:
-        rule: a policy.
+        policy: what answers.
         model: what makes the logits, or None.
     """
 
-    def __init__(self, rule: Rule, model: nn.Module | None = None) -> None:
+    def __init__(self, policy: Policy, model: nn.Module | None = None) -> None:
         super().__init__()
-        self.rule = rule
+        self.policy = policy
         self.model = model
 
     def forward(self, inputs: Tensor, group: Tensor | None = None) -> Answers | SetAnswers:
@@ -59,16 +62,16 @@ class PolicyModule(nn.Module):
                 group, which is never accepted.
         """
         values = inputs if self.model is None else self.model(inputs)
-        if (group is None) == (self.rule.group_names is not None):
+        if (group is None) == (self.policy.group_names is not None):
             requirement = "is needed" if group is None else "is not taken"
-            raise ValueError(f"group {requirement}: the policy has {len(self.rule.limits)} threshold(s)")
+            raise ValueError(f"group {requirement}: the policy has {len(self.policy.limits)} threshold(s)")
         rows = values if values.dim() == 2 else values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1])
         rows = rows.double()
         numbers = None
         if group is not None:
             positions = rows.shape[0] // values.shape[0]
             numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(positions, 0)
-        answer = decision_formula(self.rule, TorchOps(rows.device), rows, numbers)
+        answer = decision_formula(self.policy, TorchOps(rows.device), rows, numbers)
         shape = (values.shape[0], *values.shape[2:])
         precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
         spread = answer.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)
@@ -78,6 +81,6 @@ class PolicyModule(nn.Module):
             answer.accept.reshape(shape),
             spread.to(precision),
         )
-        if self.rule.sets is None:
+        if self.policy.sets is None:
             return answers
-        return SetAnswers(*answers, self.rule.sets.members(TorchOps(rows.device), answer.probabilities))
+        return SetAnswers(*answers, self.policy.sets.members(TorchOps(rows.device), answer.probabilities))

@@ -18,14 +18,13 @@ from calibrant.base.progress import Progress, silent, track
 from calibrant.base.spreadsheet import quote_formulas
 from calibrant.metrics import Interval
 from calibrant.policy.evidence import Fingerprint
+from calibrant.policy.formula import Decisions
 from calibrant.policy.policy import Policy
 from calibrant.policy.prediction_sets import SetCounts
-from calibrant.policy.rule import Decisions
 from calibrant.predictions import Predictions, class_name
 from calibrant.promises.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.promises.images import AnsweredImages
-from calibrant.promises.price import Answered, ClassAnswers, Price, price_of
-from calibrant.promises.promise import LossTally
+from calibrant.promises.price import Answered, ClassAnswers, LossTally, Price
 
 FORMATS = (".parquet", ".csv", ".npz")
 LEVEL = 0.05  # of a verdict, shared by all parts
@@ -60,7 +59,7 @@ class Outcome:
     sets: SetCounts | None = None  # where the policy gives prediction sets
     classes: dict[str, Counts] = field(default_factory=dict)  # by what has a threshold, where predicted classes have
     tally: LossTally = field(default_factory=LossTally)  # what a promise is about, if not about wrong answers
-    answers: dict[int, ClassAnswers] = field(default_factory=dict)  # of the classes whose precision is promised
+    answers: dict[int, ClassAnswers] = field(default_factory=dict)  # of the classes that the promise names
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -109,18 +108,19 @@ class Outcome:
             for part, added in zip(policy.classes, zip(*columns, strict=True), strict=True):
                 name = part.name(policy.class_names)
                 self.classes[name] = self.classes.get(name, Counts()).plus(*added)
-            for label, _ in policy.promise.shares if batch.labels is not None else ():
-                says, is_of_class = accept & (decisions.labels == label), counted & (batch.labels == label)
-                _, samples, answers, right = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
-                self.answers[label] = ClassAnswers(
-                    label,
-                    samples + int(is_of_class.sum()),
-                    answers + int(says.sum()),
-                    right + int((says & is_of_class).sum()),
-                )
-        elif policy.promise.mean_loss is not None and batch.labels is not None:
+        promise = policy.promise
+        for label in promise.labels if batch.labels is not None else ():
+            says, is_of_class = accept & (decisions.labels == label), counted & (batch.labels == label)
+            _, samples, answers, right = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
+            self.answers[label] = ClassAnswers(
+                label,
+                samples + int(is_of_class.sum()),
+                answers + int(says.sum()),
+                right + int((says & is_of_class).sum()),
+            )
+        if promise.mean_loss is not None and batch.labels is not None:
             labels = np.where(counted, batch.labels, 0)
-            rows, losses = policy.promise.losses(labels, decisions.labels, accept)
+            rows, losses = promise.losses(labels, decisions.labels, accept)
             rows = rows & counted
             self.tally = LossTally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
 
@@ -137,13 +137,16 @@ class Outcome:
     @property
     def price(self) -> Price:
         """What came of the promise here, and what it costs; of labelled samples."""
-        promise, classes = self.policy.promise, tuple(self.answers.values())
-        if promise.of == "recall":
-            classes = (ClassAnswers(promise.label, self.tally.rows, self.accepted, self.accepted - self.errors),)
         answered = Answered(
-            self.samples, self.accepted, self.errors, self.coverage, self.tally, classes, self.policy.unit
+            self.samples,
+            self.accepted,
+            self.errors,
+            self.coverage,
+            self.tally,
+            tuple(self.answers.values()),
+            self.policy.unit,
         )
-        return price_of(promise, answered, self.policy.class_names)
+        return self.policy.promise.price(answered, self.policy.class_names)
 
     def _tallies(self) -> dict[str, tuple[LossTally, float]]:
         """Of what has a promise of its own, the losses and the mean that is promised: all, each group or each class."""
@@ -183,14 +186,14 @@ class Outcome:
         is no promise, or there are no labels.
         """
         tallies, promise = self._tallies(), self.policy.promise
-        if self.labelled and not self.accepted and not (tallies and promise.of == "recall"):
+        if self.labelled and not self.accepted and not (tallies and promise.counts_silence):
             return "nothing"
         if not tallies or not self.labelled:
             return "unknown"
         if self.broken:
             return "no"
         if any(tally.loss > target * tally.rows for tally, target in tallies.values()):
-            return "no sign" if promise.of == "expected-risk" else "unclear"
+            return "no sign" if promise.holds_on_average else "unclear"
         level = LEVEL / len(tallies)
         is_shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
@@ -254,9 +257,9 @@ class Outcome:
             return [*text, "There are no labels, so the share of wrong answers is unknown."]
         if not policy.abstains and self.price.result:
             text.append(self.price.result)
-        if self.accepted and policy.promise.of in ("precision", "recall"):
+        if self.accepted and policy.promise.labels:
             text.append(f"{self.price.words[0].upper()}{self.price.words[1:]}.")
-        if self.accepted and policy.promise.of != "recall":  # whose wrong answers its precision counts
+        if self.accepted and answer is None:  # of one answer for all, whose wrong answers its precision counts
             risk = self.risk
             interval = f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
             limits = "" if unit == "pixels" else interval
@@ -271,7 +274,7 @@ class Outcome:
         return text
 
     def _verdict(self) -> list[str]:
-        unit, promise = self.policy.unit, self.policy.promise.title(self.policy.class_names, self.policy.promised)
+        unit, promise = self.policy.unit, self.policy.promise.subject(self.policy.class_names, self.policy.promised)
         shares = [f"{name} ({percent(tally.mean)} of {count(tally.rows)})" for name, tally in self.broken.items()]
         parts = f" in {listing(shares, 5)}" if shares and "" not in self.broken else ""
         words = {

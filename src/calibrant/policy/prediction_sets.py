@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant.base.arrays import Array, as_kind_of, cache_chunks, row_slices
 from calibrant.base.checks import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
-from calibrant.policy.rule import Rule, check_input, decide, logits_formula
+from calibrant.policy.formula import check_input, decide, logits_formula
 from calibrant.policy.selection import ChoiceSamples
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions
-from calibrant.promises.sets import PredictionSets, SetCounts, SetTarget, choose_penalty, conformal_quantile, set_scores
+from calibrant.promises.sets import PredictionSets, SetCounts, Sets, choose_penalty, conformal_quantile, set_scores
 from calibrant.promises.split import draw_uniform
 
-LEVEL = 0.95  # of the intervals of counts
+if TYPE_CHECKING:
+    from calibrant.policy.policy import Policy
+
 MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
 _FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: new samples must have different ones
 
@@ -33,41 +35,41 @@ def _random(seed: int, stream: int, start: int, count: int) -> Doubles:
     return draw_uniform(stream_seed, start, count)[:, None]
 
 
-def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
+def predict_sets(policy: Policy, values: Any, start: int = 0) -> Any:
     """The sets of an array ``[N, C]``: a mask of the same shape, as `Policy.predict_sets` gives it."""
-    if rule.sets is None:
+    if policy.sets is None:
         raise ValueError("the policy has no prediction sets: fit it with sets, for example sets=0.95")
-    z = check_input(rule, values)
+    z = check_input(policy, values)
     parts = []
     for part in cache_chunks(z):
         check_finite(part)
-        draw = _random(rule.sets.seed, _PREDICTING, start, len(part)) if rule.sets.randomised else None
-        parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
+        draw = _random(policy.sets.seed, _PREDICTING, start, len(part)) if policy.sets.randomised else None
+        parts.append(policy.sets.members(NumpyOps(), _probabilities(policy, part), draw))
         start += len(part)
     return as_kind_of(values, np.concatenate(parts), keep_precision=True)
 
 
-def _probabilities(rule: Rule, values: Array) -> Doubles:
+def _probabilities(policy: Policy, values: Array) -> Doubles:
     """Calibrated, ``[n, C]``."""
-    return softmax(NumpyOps(), logits_formula(rule, NumpyOps(), values.astype(np.float64))[1])
+    return softmax(NumpyOps(), logits_formula(policy, NumpyOps(), values.astype(np.float64))[1])
 
 
 class SetFit:
-    """The fit of prediction sets, beside that of the threshold, for a rule whose calibrator is chosen.
+    """The fit of prediction sets, beside that of the threshold, for a policy whose calibrator is chosen.
 
     The samples of the choice choose the regularisation of RAPS where it is not given.
     """
 
-    def __init__(self, rule: Rule, target: SetTarget, choice: ChoiceSamples | None) -> None:
-        self.rule, self.target = rule, target
+    def __init__(self, policy: Policy, target: Sets, choice: ChoiceSamples | None, seed: int) -> None:
+        self.policy, self.target, self.seed = policy, target, seed
         self.penalty, self.free_ranks = target.penalty or 0.0, target.free_ranks or 0
         if target.has_choice:
             assert choice is not None
             stride = -(-choice.rows.values.size // MOST_NUMBERS)
             values, labels = choice.rows.values[::stride], choice.rows.labels[::stride]
             slices = row_slices(len(values), values.shape[1])
-            probabilities = np.concatenate([_probabilities(rule, values[rows]) for rows in slices])
-            draw = _random(target.seed, _CHOOSING, 0, len(labels)) if target.randomised else None
+            probabilities = np.concatenate([_probabilities(policy, values[rows]) for rows in slices])
+            draw = _random(seed, _CHOOSING, 0, len(labels)) if target.randomised else None
             self.penalty, self.free_ranks = choose_penalty(
                 probabilities, labels, target.level, target.penalty, target.free_ranks, draw
             )
@@ -83,7 +85,7 @@ class SetFit:
             return
         draw, start = None, int(numbers[0])
         if self.target.randomised:
-            draw = _random(self.target.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
+            draw = _random(self.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
         scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
         self._scores.append(scores[np.arange(len(labels)), labels])
         self._labels.append(labels.astype(np.int64))
@@ -94,7 +96,7 @@ class SetFit:
         labels = np.concatenate([np.empty(0, np.int64), *self._labels])
         target, groups = self.target, [scores]
         if target.method == "class-conditional":
-            groups = [scores[labels == k] for k in range(self.rule.num_classes)]
+            groups = [scores[labels == k] for k in range(self.policy.num_classes)]
         return PredictionSets(
             target.level,
             target.method,
@@ -103,20 +105,20 @@ class SetFit:
             self.penalty,
             self.free_ranks,
             target.randomised,
-            target.seed,
+            self.seed,
         )
 
 
-def count_sets(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
+def count_sets(policy: Policy, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
     """The sets of a policy, with what they are on the samples of the quantile."""
-    assert rule.sets is not None
-    counts, start = SetCounts(rule.num_classes), 0
+    assert policy.sets is not None
+    counts, start = SetCounts(policy.num_classes), 0
     for batch in batches:
         rows = np.flatnonzero(draw_uniform(seed, start, len(batch)) >= share)
         if len(rows):
-            values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
-            members: Bools = predict_sets(rule, values, start)
-            accept = decide(rule, values, names).accept
+            values, names = getattr(batch, batch.holds), None if policy.group is None else batch.groups[policy.group]
+            members: Bools = predict_sets(policy, values, start)
+            accept = decide(policy, values, names).accept
             counts.add(members[rows], accept[rows], batch.labels[rows], batch.ignore_index)
         start += len(batch)
-    return replace(rule.sets, counts=counts)
+    return replace(policy.sets, counts=counts)

@@ -15,19 +15,22 @@ NumPy and PyTorch for PyTorch, and a formula (in `FORMULAS`) that a policy compu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from calibrant.base.checks import check_choice, check_integer
+from pydantic import Field
+
+from calibrant.base.checks import LARGEST_LOGIT, check_choice, check_integer
+from calibrant.base.entries import ENTRIES, NUMBER, Flag, Text, must_be
 from calibrant.posthoc.logit_norm import msp_formula, normalised_max_logit_formula, score_rows
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax
 
 V = TypeVar("V")
 
 NORMALISED = "normalised_max_logit"
-#: Scores that a promise of recall and one of a cost bring along; nobody chooses them.
-CLASS_PROBABILITY, EXPECTED_COST = "class_probability", "expected_cost"
+Power = Annotated[int, *NUMBER, Field(ge=1, le=1000), must_be("a whole number from 1 to 1,000")]
 
 
 def _max_logit(ops: Ops[V], z: V) -> V:
@@ -68,22 +71,31 @@ _WORDS = {
     "negative_entropy": "negative entropy",
     "energy": "energy",
     NORMALISED: "normalised max logit",
-    CLASS_PROBABILITY: "probability of the class",
-    EXPECTED_COST: "expected cost",
 }
+
+#: Scores that promises bring along and compute, in words; nobody chooses them.
+_OWN_WORDS: dict[str, str] = {}
+
+
+def own_score(name: str, words: str) -> str:
+    """Make the name of a score known that a promise brings along and computes."""
+    _OWN_WORDS[name] = words
+    return name
 
 
 @dataclass(frozen=True)
 class Score:
     """A score by name, of logits as they come or of calibrated ones; p and centre are of the normalised max logit."""
 
-    name: str = "msp"  # a key of `FORMULAS`, "normalised_max_logit", or that of a promise, which computes it
-    of: str = "logits"  # or "calibrated"
-    p: int | None = None
-    centre: bool = True
+    __pydantic_config__ = ENTRIES
+
+    name: Text = "msp"  # a key of `FORMULAS`, "normalised_max_logit", or that of a promise, which computes it
+    of: Text = "logits"  # or "calibrated"
+    p: Power | None = None
+    centre: Flag = True
 
     def __post_init__(self) -> None:
-        check_choice("score", self.name, (*FORMULAS, NORMALISED, CLASS_PROBABILITY, EXPECTED_COST))
+        check_choice("score", self.name, (*FORMULAS, NORMALISED, *_OWN_WORDS))
         check_choice("the score's of", self.of, ("logits", "calibrated"))
         if (self.p is None) == (self.name == NORMALISED):
             raise ValueError(f"p is only for {NORMALISED}, got {self.p!r} with {self.name}")
@@ -94,6 +106,18 @@ class Score:
         return self._with_settings(self.name)
 
     @property
+    def is_of_promise(self) -> bool:
+        """Whether a promise brings it along."""
+        return self.name in _OWN_WORDS
+
+    def span(self, num_classes: int) -> tuple[float, float]:
+        """Between what it lies; that of a promise says itself."""
+        if self.name in ("max_logit", "energy"):
+            return -LARGEST_LOGIT, LARGEST_LOGIT
+        lowest = {"negative_entropy": -math.log(num_classes), NORMALISED: -1.0}.get(self.name, 0.0)
+        return lowest, 0.0 if self.name == "negative_entropy" else 1.0
+
+    @property
     def words(self) -> str:
         """What it is, in words.
 
@@ -101,12 +125,12 @@ class Score:
             >>> Score("msp").words, Score("max_logit", "calibrated").words
             ('largest probability (MSP)', 'largest logit of calibrated logits')
         """
-        return self._with_settings(_WORDS[self.name])
+        return self._with_settings(_WORDS.get(self.name) or _OWN_WORDS[self.name])
 
     def _with_settings(self, words: str) -> str:
         if self.p is not None:
             words += f" (p = {self.p}, {'centred' if self.centre else 'not centred'})"
-        is_plain = self.of == "logits" or self.name in (CLASS_PROBABILITY, EXPECTED_COST)
+        is_plain = self.of == "logits" or self.is_of_promise
         return words if is_plain else f"{words} of calibrated logits"
 
     def apply(self, ops: Ops[V], logits: V, calibrated: V) -> V:

@@ -29,9 +29,9 @@ import numpy.typing as npt
 from calibrant.base.checks import Bools, Ints, check_choice, check_number, listing
 from calibrant.metrics import Doubles
 from calibrant.promises.bounds import check_open_share, coverage_interval, fewest, risk_interval
-from calibrant.promises.promise import Promise
 from calibrant.promises.thresholds import (
     ABSTAINS,
+    FIXED_SEQUENCE,
     RISK,
     ClassThreshold,
     FixedSequence,
@@ -49,7 +49,6 @@ from calibrant.promises.thresholds import (
 )
 
 MOST_MENUS = 20  # of groups or classes that are never answered
-PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other samples
 FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
 FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
 MOST_GROUPS = 1000
@@ -127,7 +126,7 @@ class ThresholdTarget:
     @property
     def is_planned(self) -> bool:
         """Whether the tests are better planned on other samples."""
-        return self.coverage is None and self.method in PLANNED
+        return self.coverage is None and self.method in FIXED_SEQUENCE
 
 
 def plan_search(
@@ -138,7 +137,7 @@ def plan_search(
 
     def search_at(risk: float) -> Threshold:
         tests = None
-        if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in PLANNED:
+        if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in FIXED_SEQUENCE:
             tests = plan_tests(plan.score, plan.correct, len(scored.score), risk, 1 - confidence)
         return threshold_on(curve, risk, confidence, method, tests)
 
@@ -292,19 +291,28 @@ class _Part:
 def thresholds_by_class(
     scored: ScoredSamples,
     plan: ScoredSamples | None,
-    promise: Promise,
+    risks: Mapping[int, float] | float,
+    terms_of: Callable[[ClassThreshold | None], PromiseTerms],
     target: ThresholdTarget,
     group: str | None,
     share: float,
     class_names: Sequence[str] | None = None,
 ) -> tuple[Threshold, tuple[ClassThreshold, ...]]:
-    """The thresholds of a promise's classes, with the risk of each, or of all classes; and what they give together.
+    """A threshold for each class, in every group if there are groups; and what they give together.
 
-    Samples, plan and share are those of `threshold_over_samples`; ``class_names`` is what parts are called in a reason.
+    Args:
+        scored: the samples that are tested.
+        plan: those that plan the tests, if there are any.
+        risks: what is promised of answers, by class; or of those of every class that is predicted.
+        terms_of: how people ask for it, of all classes or of one.
+        target: the method and the confidence.
+        group: the column of the groups.
+        share: of all samples, those that only chose and planned.
+        class_names: what parts are called in a reason.
     """
-    if target.method not in PLANNED:
+    if target.method not in FIXED_SEQUENCE:
         raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
-    parts = _split_parts(scored, plan, promise, target, group, class_names)
+    parts = _split_parts(scored, plan, risks, terms_of, group, class_names)
     delta = 1 - target.confidence
 
     def combine(thresholds: Sequence[Threshold]) -> Threshold:
@@ -322,8 +330,7 @@ def thresholds_by_class(
             return combine(_search_parts([replace(part, risk=risk) for part in parts], delta))
 
         by_name = dict(zip([part.name for part in parts], thresholds, strict=True))
-        terms = promise.terms(class_names)
-        combined = _abstain_everywhere(combined, by_name, terms, search_all if has_one_risk else None)
+        combined = _abstain_everywhere(combined, by_name, terms_of(None), search_all if has_one_risk else None)
     if combined.accepted or not has_one_risk:
         searches = [
             functools.partial(_search_part, part, 1 - (threshold.confidence or 0.0))
@@ -387,23 +394,22 @@ def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) 
 def _split_parts(
     scored: ScoredSamples,
     plan: ScoredSamples | None,
-    promise: Promise,
-    target: ThresholdTarget,
+    risks: Mapping[int, float] | float,
+    terms_of: Callable[[ClassThreshold | None], PromiseTerms],
     group: str | None,
     class_names: Sequence[str] | None,
 ) -> list[_Part]:
     """The classes that are promised, or all that are predicted, in every group."""
-    labels = [label for label, _ in promise.shares] or np.unique(scored.predicted).tolist()
+    is_of_each = isinstance(risks, Mapping)
+    labels = list(risks) if isinstance(risks, Mapping) else np.unique(scored.predicted).tolist()
     parts = []
     for name in [None] if group is None else _distinct_groups(scored.groups, group):
         for label in labels:
-            risk = promise.risk_of(label) if promise.shares else target.risk
-            assert risk is not None
+            risk = risks[label] if isinstance(risks, Mapping) else risks
             part_plan = None if plan is None else plan.plan_of_part(name, label)
             unknown = ClassThreshold(label, name, abstaining_threshold("best", risk, None))
-            terms = promise.terms(class_names, unknown)
             own = scored.of_part(name, label)
-            part = _Part(label, name, own, part_plan, risk, unknown.name(class_names), terms)
-            if promise.shares or part.samples:
+            part = _Part(label, name, own, part_plan, risk, unknown.name(class_names), terms_of(unknown))
+            if is_of_each or part.samples:
                 parts.append(part)
     return parts

@@ -26,24 +26,15 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from scipy.special import betaincinv
 
 from calibrant.base.arrays import Array
-from calibrant.base.checks import (
-    LARGEST_SEED,
-    Bools,
-    Ints,
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-    check_size,
-    listing,
-    short,
-)
+from calibrant.base.checks import Bools, Ints, check_choice, check_flag, check_number, check_size, listing, short
+from calibrant.base.entries import ENTRIES, MOST_COUNTED, NUMBER, Flag, OpenShare, Seed, SetCount, must_be
 from calibrant.base.files import json_value
 from calibrant.base.numbers import count, fixed, number, percent, round_percent, span_words
 from calibrant.metrics import Doubles, Interval, z_value
@@ -53,13 +44,34 @@ from calibrant.promises.bounds import UNKNOWN, coverage_p_value, risk_interval
 
 V = TypeVar("V")
 
+EVERY_SET = "all"  # an infinite quantile, which JSON has no number for
+_HIGHEST = 1e10  # quantile: more than any penalty times any rank
+
 LEVEL = 0.95  # of the intervals of counts
 METHODS = ("lac", "aps", "raps", "class-conditional")
 RANKED = ("aps", "raps")  # methods whose scores need the order of the classes
 ROUNDING = 1e-12  # of a quantile: engines that sum in another order meet it all the same
 LARGEST_PENALTY = 1e3
+Penalty = Annotated[float, *NUMBER, Field(ge=0, le=LARGEST_PENALTY), must_be(f"a number from 0 to {LARGEST_PENALTY:g}")]
 PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)  # tried for RAPS, as in the code of [Angelopoulos2021b]
 FREE_RANKS = (1, 2, 5, 10, 20, 50)  # tried as well
+
+
+def _every_set(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    return math.inf if value in (EVERY_SET, math.inf) else handler(value)
+
+
+Quantile = Annotated[float, *NUMBER, Field(ge=-1 - 1e-9, le=_HIGHEST), WrapValidator(_every_set)]
+Quantiles = Annotated[tuple[Quantile, ...], Field(min_length=1), must_be('a list of numbers, or "all" for one of them')]
+Method = Annotated[str, Field(pattern=f"^({'|'.join(METHODS)})$"), must_be(f"one of {', '.join(METHODS)}")]
+_COUNTS = f"a list of whole numbers from 0 to {MOST_COUNTED:,}"
+Samples = Annotated[tuple[SetCount, ...], Field(min_length=1), must_be(_COUNTS)]
+if TYPE_CHECKING:
+    Counters: TypeAlias = Ints
+else:
+    Counters = Annotated[
+        list[SetCount], Field(min_length=1), must_be(_COUNTS), AfterValidator(lambda counts: np.array(counts, np.int64))
+    ]
 _TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS", "class-conditional": "class-conditional LAC"}
 
 
@@ -143,22 +155,28 @@ def choose_penalty(
 
 
 @dataclass(frozen=True)
-class SetTarget:
-    """The prediction sets that are asked for, checked."""
+class Sets:
+    """The prediction sets that are asked for.
 
-    level: float  # the share of true classes that sets are to hold
+    Attributes:
+        level: the share of true classes that sets are to hold.
+        method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
+        penalty: of RAPS, for each class after the first `free_ranks`; chosen on the samples of the choice if left out.
+        free_ranks: of RAPS, how many classes have no penalty; chosen likewise.
+        randomised: whether APS and RAPS count a random part of the class itself.
+    """
+
+    level: float
     method: str = "lac"
-    penalty: float | None = None  # of RAPS, for each class after the first `free_ranks`; chosen where it is None
-    free_ranks: int | None = None  # of RAPS; chosen where it is None
-    randomised: bool = False  # whether APS and RAPS count a random part of the class itself
-    seed: int = 0  # of those random numbers
+    penalty: float | None = None
+    free_ranks: int | None = None
+    randomised: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.level, numbers.Real) or isinstance(self.level, bool) or not 0 < self.level < 1:
             raise ValueError(f"sets must be a share between 0 and 1, got {short(self.level)}")
         check_choice("set_method", self.method, METHODS)
         check_flag("set_randomised", self.randomised)
-        check_integer("seed", self.seed, 0, LARGEST_SEED)
         if self.penalty is not None:
             check_number("set_penalty", self.penalty, 0.0, LARGEST_PENALTY)
         if self.free_ranks is not None:
@@ -192,14 +210,16 @@ class PredictionSets:
         counts: what the sets are on the samples of the quantile.
     """
 
-    level: float
-    method: str
-    quantiles: tuple[float, ...]
-    samples: tuple[int, ...]
-    penalty: float = 0.0
-    free_ranks: int = 0
-    randomised: bool = False
-    seed: int = 0
+    __pydantic_config__ = ENTRIES
+
+    level: OpenShare
+    method: Method
+    quantiles: Quantiles
+    samples: Samples
+    penalty: Penalty = 0.0
+    free_ranks: SetCount = 0
+    randomised: Flag = False
+    seed: Seed = 0
     counts: SetCounts | None = None
 
     @property
@@ -258,6 +278,42 @@ class PredictionSets:
         ]
         return min(1.0, min(values, default=1.0) * len(values))
 
+    def to_entries(self, class_names: tuple[str, ...] | None) -> dict[str, Any]:
+        """Its entries in a file; ``summary`` and ``seen`` are for readers and follow from the rest."""
+        entries: dict[str, Any] = {"level": self.level, "method": self.method}
+        entries["quantiles"] = [EVERY_SET if math.isinf(quantile) else quantile for quantile in self.quantiles]
+        entries["samples"] = list(self.samples)
+        if self.method == "raps":
+            entries |= {"penalty": self.penalty, "free_ranks": self.free_ranks}
+        if self.randomised:
+            entries |= {"randomised": True, "seed": self.seed}
+        entries["summary"] = " ".join(self.sentences(class_names))
+        if self.counts is not None:
+            entries |= {"seen": self.counts.to_dict(class_names), "counts": self.counts.to_entries()}
+        return entries
+
+    def check(self, num_classes: int) -> None:
+        """Raise unless its parts agree with each other, and with so many classes."""
+        expected = num_classes if self.method == "class-conditional" else 1
+        for name in ("quantiles", "samples"):
+            if len(getattr(self, name)) != expected:
+                raise ValueError(f"sets.{name} must have {expected} entries, got {len(getattr(self, name))}")
+        for quantile, rank, samples in zip(self.quantiles, self.ranks, self.samples, strict=True):
+            if math.isinf(quantile) != (rank > samples):
+                requirement = '"all"' if rank > samples else "a number"
+                few = f"{samples} samples at the level {self.level}"
+                raise ValueError(f"sets.quantiles must be {requirement} for {few}")
+            if self.method not in RANKED and not math.isinf(quantile) and quantile > 0:
+                raise ValueError(f"sets.quantiles must be from -1 to 0 for {self.method}, got {quantile:g}")
+        if self.method != "raps" and (self.penalty or self.free_ranks):
+            raise ValueError(f"sets.penalty and sets.free_ranks are for raps, got {self.method}")
+        if self.free_ranks > num_classes:
+            raise ValueError(f"sets.free_ranks must be at most {num_classes}, got {self.free_ranks}")
+        if self.randomised and self.method not in RANKED:
+            raise ValueError(f"sets.randomised is for {' and '.join(RANKED)}, got {self.method}")
+        if self.counts is not None:
+            self.counts.check()
+
     @property
     def title(self) -> str:
         """The method in words."""
@@ -314,20 +370,25 @@ class SetCounts:
         abstained_covered: how many of the samples without an answer have their class in the set.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="never")
+
     num_classes: int
-    sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    abstained: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    labelled: bool = True
-    class_samples: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    class_covered: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    abstained_covered: int = 0
+    sizes: Counters = field(default_factory=lambda: np.zeros(0, np.int64))
+    abstained: Counters = field(default_factory=lambda: np.zeros(0, np.int64))
+    labelled: Flag = True
+    class_samples: Counters = field(default_factory=lambda: np.zeros(0, np.int64))
+    class_covered: Counters = field(default_factory=lambda: np.zeros(0, np.int64))
+    abstained_covered: SetCount = 0
 
     def __post_init__(self) -> None:
         classes, sizes = self.num_classes, self.num_classes + 1
         lengths = {"sizes": sizes, "abstained": sizes, "class_samples": classes, "class_covered": classes}
         for name, length in lengths.items():
+            given = getattr(self, name)
+            if len(given) > length:
+                raise ValueError(f"sets.counts.{name} must have {length} entries at most, got {len(given)}")
             counts = np.zeros(length, np.int64)
-            counts[: len(getattr(self, name))] = getattr(self, name)
+            counts[: len(given)] = given
             setattr(self, name, counts)
 
     def add(self, members: Bools, accept: Bools, labels: Array | None, ignore_index: int | None = None) -> None:
@@ -344,6 +405,25 @@ class SetCounts:
             self.class_samples += np.bincount(labels, minlength=self.num_classes)
             self.class_covered += np.bincount(labels[covered], minlength=self.num_classes)
             self.abstained_covered += int((covered & ~accept).sum())
+
+    def check(self) -> None:
+        """Raise unless the counts can be true together."""
+        if int(self.class_samples.sum()) != self.samples:
+            raise ValueError(f"sets.counts: class_samples must add up to the {self.samples} of sizes")
+        if (self.class_covered > self.class_samples).any():
+            raise ValueError("sets.counts: class_covered must be at most class_samples")
+        if (self.abstained > self.sizes).any() or self.abstained_covered > int(self.abstained.sum()):
+            raise ValueError("sets.counts: what is abstained on must be at most all")
+
+    def to_entries(self) -> dict[str, Any]:
+        """Its entries in a file."""
+        return {
+            "sizes": np.trim_zeros(self.sizes, "b").tolist() or [0],
+            "abstained": np.trim_zeros(self.abstained, "b").tolist() or [0],
+            "class_samples": self.class_samples.tolist(),
+            "class_covered": self.class_covered.tolist(),
+            "abstained_covered": self.abstained_covered,
+        }
 
     @property
     def samples(self) -> int:

@@ -43,14 +43,17 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AfterValidator, BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 from scipy.special import betaincinv, expit
 
 from calibrant.base.arrays import ArrayLike
 from calibrant.base.checks import Bools, Ints, check_choice, check_number, check_scores
+from calibrant.base.entries import ENTRIES, ClassNumber, Count, Limit, Needed, OpenShare, Share, Text, nan_for_nothing
+from calibrant.base.files import json_value
 from calibrant.base.numbers import allowed, count, percent, round_percent
 from calibrant.metrics import Doubles, Interval, group_by_score
 from calibrant.predictions import class_name
@@ -68,9 +71,12 @@ from calibrant.promises.bounds import (
 
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
+FIXED_SEQUENCE: tuple[Method, ...] = ("best", "fixed-sequence")  # the methods that are one, and can be planned
 LEVEL = 0.95  # of limits where no confidence is asked for
 OFFERS = 5  # in a menu
 ABSTAINS = "Always abstains: "
+#: Infinite thresholds, which JSON has no number for, by what they accept.
+WORDS = {math.inf: "nothing", -math.inf: "everything"}
 
 #: Risks that a menu may name, of two digits each; above a half only where as much was allowed.
 RISKS = tuple(round(digits * scale, 4) for scale in (1e-4, 1e-3, 1e-2) for digits in range(10, 100))
@@ -375,14 +381,40 @@ def _fit_curve(design: Doubles, rows: Ints, errors: Ints, risk: float) -> tuple[
     return weights, np.linalg.inv(curvature)
 
 
+if TYPE_CHECKING:
+    ShareInterval: TypeAlias = Interval
+else:
+    _NullableShare = Annotated[Share, WrapValidator(nan_for_nothing)]
+
+    @dataclass
+    class _ShareEntries:
+        __pydantic_config__ = ENTRIES
+
+        value: _NullableShare
+        low: _NullableShare
+        high: _NullableShare
+
+    #: In a file, an object of a value and its limits, null where there is none.
+    ShareInterval = Annotated[
+        _ShareEntries,
+        BeforeValidator(lambda share: vars(share) if isinstance(share, Interval) else share),
+        AfterValidator(lambda entries: Interval(**vars(entries))),
+    ]
+
+
+def _accept_words(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    infinite = next((number for number, word in WORDS.items() if value in (number, word)), None)
+    return nan_for_nothing(value, handler) if infinite is None else infinite
+
+
 class Offer(NamedTuple):
     """A target risk, and the share of samples that would be answered with it.
 
     Of a promise about something else than a risk, the mean of its loss; `PromiseTerms` says what people call that.
     """
 
-    risk: float
-    coverage: float
+    risk: OpenShare
+    coverage: Share
 
 
 @dataclass(frozen=True)
@@ -458,17 +490,19 @@ class Threshold:
             made where nothing is accepted and by policies that promise a risk.
     """
 
-    value: float
-    method: str
-    target_risk: float | None
-    confidence: float | None
-    samples: int
-    accepted: int
-    errors: int
-    coverage: Interval
-    risk: Interval
-    needed: int | None
-    reason: str
+    __pydantic_config__ = ENTRIES
+
+    value: Annotated[Limit, WrapValidator(_accept_words), Field(alias="accept_from")]
+    method: Text
+    target_risk: Share | None
+    confidence: Share | None
+    samples: Count
+    accepted: Count
+    errors: Count
+    coverage: ShareInterval
+    risk: ShareInterval
+    needed: Needed | None
+    reason: Text
     menu: tuple[Offer, ...] = ()
 
     @property
@@ -476,18 +510,40 @@ class Threshold:
         """Whether nothing is accepted, ever."""
         return self.value == math.inf
 
+    def to_entries(self) -> dict[str, Any]:
+        """Its entries in a file."""
+        entries = dict(vars(self))
+        value = entries.pop("value")
+        if menu := [offer._asdict() for offer in entries.pop("menu")]:
+            entries["menu"] = menu
+        intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
+        return json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
 
-class ClassThreshold(NamedTuple):
+
+@dataclass(frozen=True)
+class ClassThreshold:
     """The threshold of answers that predict a class, in a group if there are groups."""
 
-    label: int
-    group: str | None
+    __pydantic_config__ = ENTRIES
+
+    label: Annotated[ClassNumber, Field(alias="class")]
+    group: Text | None
     threshold: Threshold
 
     def name(self, class_names: Sequence[str] | None) -> str:
         """What it is called where parts are listed: the class, after the group if there is one."""
         name = class_name(self.label, class_names)
         return name if self.group is None else f"{self.group}: {name}"
+
+    def samples(self, class_names: Sequence[str] | None) -> str:
+        """What its samples are called in a sentence."""
+        group = "" if self.group is None else f" in {self.group}"
+        return f"samples{group} predicted to be {class_name(self.label, class_names)}"
+
+    def to_entries(self, class_names: Sequence[str] | None) -> dict[str, Any]:
+        """Its entries in a file, with the name of the class for readers."""
+        name, threshold = class_name(self.label, class_names), self.threshold.to_entries()
+        return {"class": self.label, "name": name, "group": self.group, "threshold": threshold}
 
 
 def threshold_for_risk(

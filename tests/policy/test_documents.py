@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.policy.file import from_dict, to_dict
 from tests.helpers.errors import facts
 from tests.helpers.policies import drawn
 
@@ -198,7 +197,7 @@ def change(fields, places, value):
 @pytest.mark.parametrize(("kind", "place", "value", "told"), WRONG, ids=lambda value: str(value)[:40])
 def test_what_is_wrong_is_refused(kind, place, value, told, tmp_path):
     path = tmp_path / "policy.json"
-    path.write_text(json.dumps(change(to_dict(fitted(kind)), place, value)), encoding="utf-8")
+    path.write_text(json.dumps(change(fitted(kind).document, place, value)), encoding="utf-8")
     with pytest.raises(ValueError, match=facts(str(path))) as error:
         Policy.load(path)
     sentence = str(error.value).removeprefix(str(path))
@@ -209,18 +208,18 @@ def test_what_is_wrong_is_refused(kind, place, value, told, tmp_path):
 
 
 def test_entries_may_say_something_else_that_is_true():
-    entries = to_dict(fitted("plain"))
-    assert np.isinf(from_dict(change(entries, "threshold.accept_from", "nothing")).threshold.value)
-    assert from_dict(change(entries, "score.of", "calibrated")).score.of == "calibrated"
-    assert from_dict(change(entries, "target_risk, threshold.target_risk", (0.3, 0.3))).target_risk == 0.3
-    before_sets = {name: value for name, value in to_dict(fitted("raps")).items() if name not in ("sets", "checksum")}
-    assert from_dict(before_sets).sets is None
+    entries = fitted("plain").document
+    assert np.isinf(Policy.from_document(change(entries, "threshold.accept_from", "nothing")).threshold.value)
+    assert Policy.from_document(change(entries, "score.of", "calibrated")).score.of == "calibrated"
+    assert Policy.from_document(change(entries, "target_risk, threshold.target_risk", (0.3, 0.3))).target_risk == 0.3
+    before_sets = {name: value for name, value in fitted("raps").document.items() if name not in ("sets", "checksum")}
+    assert Policy.from_document(before_sets).sets is None
 
 
 @pytest.mark.parametrize("key", ["classes", "calibrator", "score", "threshold", "groups", "evidence", "takes"])
 def test_nothing_may_be_missing(key):
     with pytest.raises(ValueError, match=facts(key, "missing")):
-        from_dict({name: value for name, value in to_dict(fitted("plain")).items() if name != key})
+        Policy.from_document({name: value for name, value in fitted("plain").document.items() if name != key})
 
 
 def test_groups_and_classes_whose_names_run_together_are_refused():

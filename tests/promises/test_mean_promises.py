@@ -8,11 +8,12 @@ import pytest
 from scipy.stats import binom
 
 from calibrant import Policy, Predictions
-from calibrant.promises import threshold_for_cost
+from calibrant.promises import Cost, threshold_for_cost
+from calibrant.promises.cost import FRACTIONS
+from calibrant.promises.expected_risk import expected_risk_threshold
 from calibrant.promises.images import can_show_risk
-from calibrant.promises.mean_loss import FRACTIONS, expected_risk_threshold, recall_threshold, threshold_of_promise
 from calibrant.promises.parts import ScoredSamples, ThresholdTarget
-from calibrant.promises.promise import Promise
+from calibrant.promises.recall import recall_threshold
 from tests.helpers.policies import drawn
 
 
@@ -94,13 +95,12 @@ def test_no_answer_is_expected_to_cost_more_than_none():
     labels, score = rng.integers(0, 2, 600), -rng.random(600)
     predicted = np.where(rng.random(600) < 1 + 0.3 * score, labels, 1 - labels)
     part = ScoredSamples(score, labels == predicted, predicted=predicted, labels=labels)
-    promise = Promise("cost", target=0.6, costs=((0.0, 1.0), (1.0, 0.0)))
     for abstain_cost, value in ((None, -math.inf), (0.25, -0.25)):
-        asked = Promise("cost", target=0.6, costs=promise.costs, abstain_cost=abstain_cost)
-        threshold, kept = threshold_of_promise(part, part, asked, ThresholdTarget(None, None, 0.95))
-        assert threshold.value == value
+        asked = Cost(0.6, [[0.0, 1.0], [1.0, 0.0]], abstain_cost=abstain_cost)
+        found = asked.find(part, part, ThresholdTarget(None, None, 0.95), None, 0.0, None)
+        assert found.threshold.value == value
         answers = score >= value
-        assert kept.tally == (answers.sum(), (labels != predicted)[answers].sum())
+        assert found.promise.tally == (answers.sum(), (labels != predicted)[answers].sum())
 
 
 def test_too_few_samples_abstain_and_say_so():

@@ -2,15 +2,13 @@
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from calibrant import Policy, Predictions
-from calibrant.policy.file import from_dict, to_dict
-from calibrant.promises import Promise
+from calibrant.promises import Risk
 from calibrant.promises.thresholds import ClassThreshold
 from tests.helpers.errors import facts
 from tests.helpers.exports import at, make_policy
@@ -37,7 +35,9 @@ def test_an_empirical_threshold_promises_nothing():
 
 def test_the_part_of_a_sample():
     parts = tuple(ClassThreshold(label, group, at(0.5)) for group, label in (("a", 1), ("b", 0), ("b", 1)))
-    policy = replace(make_policy(classes=3), group="site", classes=parts, promise=Promise(by_class=True))
+    policy = make_policy(classes=3).model_copy(
+        update={"group": "site", "class_thresholds": parts, "promise": Risk(0.1, by_class=True)}
+    )
     numbers = policy.part_numbers(np.array(["a", "a", "b", "b", "c", "b"]), np.array([1, 0, 0, 1, 1, 2]))
     assert numbers.tolist() == [0, -1, 1, 2, -1, -1]
     limits = policy.limits_of(np.array(["a", "a", "c"]), np.array([1, 0, 1]))
@@ -126,10 +126,10 @@ def test_a_policy_on_one_column_decides_as_on_two(kind, one_column):
     for one in (values, values[:, None]):
         for column, expected in zip(policy.decide(one), policy.decide(both), strict=True):
             assert np.array_equal(column, expected)
-    assert from_dict(to_dict(policy)).positive == 1
-    entries = to_dict(policy)
+    assert Policy.from_document(policy.document).positive == 1
+    entries = policy.document
     del entries["positive"], entries["checksum"]  # as files had it before: custom does not know yes and no
-    assert from_dict(entries).positive is None
+    assert Policy.from_document(entries).positive is None
     two = Policy.fit(make(both, truth, class_names=["no", "yes"]), target_risk=0.1, calibrator="none", score="msp")
     with pytest.raises(ValueError, match=facts("column", "both")):
         two.decide(values)
