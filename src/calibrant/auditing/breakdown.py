@@ -16,7 +16,7 @@ import numpy.typing as npt
 from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints, check_within
 from calibrant.metrics import BASE, BINS, Bins, Interval, TopLabel, normal_interval
-from calibrant.selective import binomial_tail
+from calibrant.promises import binomial_tail
 
 Columns = tuple[Array, ...]
 

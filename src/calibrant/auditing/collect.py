@@ -30,9 +30,9 @@ from calibrant.metrics import (
     cells_of_confidence,
     top_label_blocks,
 )
+from calibrant.policy import Outcome, Policy
 from calibrant.posthoc import logits_of
 from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
-from calibrant.selective import Outcome, Policy
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
 ERRORS_KEPT = 50

@@ -7,6 +7,7 @@
 `binning`          histogram binning and isotonic regression
 `logit_norm`       logit normalisation, which ranks and does not calibrate
 `crossfit`         the only cross-fitting of the project
+`scores`           what ranks predictions by confidence
 `ops`              the operations in which formulas are written once, for NumPy, PyTorch and ONNX
 =================  =====================================================================================================
 """
@@ -36,6 +37,7 @@ from calibrant.posthoc.logit_norm import (
     scores_by_reading,
 )
 from calibrant.posthoc.ops import NumpyOps, Ops, TorchOps, log_softmax, softmax
+from calibrant.posthoc.scores import NORMALISED, energy, margin, max_logit, msp, negative_entropy, normalised_max_logit
 from calibrant.posthoc.temperature import TemperatureScaling
 
 __all__ = [
@@ -48,6 +50,12 @@ __all__ = [
     "MatrixScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "energy",
+    "margin",
+    "max_logit",
+    "msp",
+    "negative_entropy",
+    "normalised_max_logit",
 ]
 
 #: Every calibrator by the name that a policy's file calls it.
