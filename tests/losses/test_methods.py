@@ -12,6 +12,7 @@ from benchmarks._harness import peak_bytes
 from calibrant import lens
 from calibrant import losses as L
 from calibrant.losses import cpc
+from calibrant.metrics import brier
 from tests.helpers.errors import facts
 from tests.helpers.loss_cases import COUNTS, batch, formula_gradient, gradient
 from tests.reference import losses as R
@@ -22,6 +23,7 @@ def test_limits_are_cross_entropy():
     expected, slope = L.CrossEntropy()(z, y), gradient(L.CrossEntropy(), z, y)
     for loss in (
         L.Focal(gamma=0.0),
+        L.DualFocal(gamma=0.0),
         L.LabelSmoothing(alpha=0.0),
         L.LabelSmoothing(alpha=0.0, spread="others"),
         L.MbLS(margin=1e6),
@@ -83,6 +85,53 @@ def test_perfectly_fitted_soft_targets_have_no_gradient():
     q = z.softmax(1)
     assert gradient(L.SoftTargetCrossEntropy(subtract_entropy=True), z, q).abs().max() < 1e-15
     assert abs(L.SoftTargetCrossEntropy(subtract_entropy=True)(z, q)) < 1e-14
+
+
+def test_brier_score_by_hand_and_as_the_metric():
+    z = torch.tensor([[math.log(6.0), math.log(3.0), 0.0]], dtype=torch.float64)  # p = 0.6, 0.3, 0.1
+    for scale, expected in (("sum", 0.26), ("half", 0.13), ("mean", 0.26 / 3)):
+        assert L.BrierScore(scale)(z, torch.tensor([0])).item() == pytest.approx(expected, rel=1e-14)
+    soft = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64)
+    assert L.BrierScore()(z, soft).item() == pytest.approx(0.01 + 0.04 + 0.01, rel=1e-13)
+    weight = torch.tensor([2.0, 4.0, 9.0], dtype=torch.float64)
+    weighted = L.BrierScore(weight=weight, reduction="sum")(z, soft)  # the mean weight of the label is 3
+    assert weighted.item() == pytest.approx(3 * 0.06, rel=1e-13)
+    many, labels = batch(50, 4, scale=1.5)
+    for scale in ("sum", "half", "mean"):
+        assert L.BrierScore(scale)(many, labels).item() == pytest.approx(brier(many, labels, scale=scale), rel=1e-12)
+
+
+def test_a_sure_error_has_hardly_a_gradient_by_the_brier_score():
+    z, y = torch.tensor([[40.0, 0.0]], dtype=torch.float64), torch.tensor([1])
+    assert L.BrierScore()(z, y).item() == pytest.approx(2.0)
+    assert gradient(L.BrierScore(), z, y).abs().max() < 1e-16
+    assert gradient(L.CrossEntropy(), z, y).abs().max() == pytest.approx(1.0)
+
+
+def test_dual_focal_looks_strictly_below_the_label():
+    """By hand: the label second of three, last of three, and beside an equal class."""
+    p = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    y = torch.tensor([1, 1, 1])
+    base = torch.tensor([1 - 0.3 + 0.2, 1 - 0.2, 1 - 0.3], dtype=torch.float64)
+    loss = L.DualFocal(gamma=2.0, reduction="none")
+    expected = base**2 * -p[:, 1].log()
+    torch.testing.assert_close(loss(p.log(), y), expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(loss(p.log(), y)[1:], L.Focal(2.0, reduction="none")(p.log(), y)[1:])
+    leaf = p[:1].log().requires_grad_()
+    q = leaf.softmax(1)[0]
+    (slope,) = torch.autograd.grad((1 - q[1] + q[2]) ** 2 * -q[1].log(), leaf)  # through the competitor too
+    torch.testing.assert_close(gradient(L.DualFocal(2.0), p[:1].log(), y[:1]), slope, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 5.0])
+def test_dual_focal_of_tied_and_of_saturated_logits(gamma):
+    for seed in range(4):
+        steps = torch.randint(-3, 4, (7, 5), generator=torch.Generator().manual_seed(seed)).double()
+        y = torch.arange(7) % 5
+        for z in (2 * steps, 300 * steps):
+            loss = L.DualFocal(gamma)
+            assert torch.isfinite(gradient(loss, z, y)).all()
+            torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), rtol=1e-9, atol=1e-13)
 
 
 rows = st.lists(st.floats(-30, 30), min_size=2, max_size=12).map(lambda v: torch.tensor([v], dtype=torch.float64))
@@ -312,6 +361,8 @@ DEFAULTS = {
     "mbls": {"margin": 10, "strength": 0.1},
     "flsd": {"gamma": 3},
     "focal": {"gamma": 3},
+    "dual_focal": {"gamma": 5},
+    "brier": {"scale": "sum"},
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},

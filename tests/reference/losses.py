@@ -192,6 +192,23 @@ def label_smoothing(
     return _terms(fidelity, regulariser)
 
 
+# ---- proper scores ---------------------------------------------------------------------------------------------------
+
+
+@checks("brier", *({"scale": scale} for scale in ("sum", "half", "mean")))
+def brier(logits: npt.ArrayLike, labels: npt.ArrayLike, *, scale: str = "sum") -> Terms:
+    """[Brier1950] Eq. 2 for one sample: sum_k (p_k - 1[k = y])^2, divided by 1, 2 or K; all in fidelity."""
+    _one_of("scale", scale, "sum", "half", "mean")
+    p, y = softmax(logits), _as_labels(labels)
+    n_samples, n_classes = p.shape
+    fidelity = np.zeros(n_samples)
+    for i in range(n_samples):
+        for k in range(n_classes):
+            fidelity[i] += (p[i, k] - (1.0 if k == y[i] else 0.0)) ** 2
+        fidelity[i] /= {"sum": 1, "half": 2, "mean": n_classes}[scale]
+    return _terms(fidelity)
+
+
 # ---- focal family ----------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +246,18 @@ def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, va
         else:
             gammas[i] = gamma
     return _focal_with(logits, labels, gammas)
+
+
+@checks("dual_focal", *({"gamma": gamma} for gamma in (0.0, 0.5, 5.0)))
+def dual_focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 5.0) -> Terms:
+    """[Tao2023] Eq. 4: -(1 - p_y + p_j)^gamma log p_y, p_j the largest of the p_k < p_y, 0 if there is none."""
+    p, y = softmax(logits), _as_labels(labels)
+    ce, log_rest = cross_entropy(logits, labels)["fidelity"], log_one_minus_p(logits, labels)
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        competitor = max((float(v) for v in p[i] if v < p[i, y[i]]), default=0.0)
+        fidelity[i] = (math.exp(log_rest[i]) + competitor) ** gamma * ce[i]
+    return _terms(fidelity)
 
 
 # ---- entropy and batch calibration -----------------------------------------------------------------------------------

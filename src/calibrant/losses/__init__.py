@@ -19,7 +19,9 @@ from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal
 from calibrant.losses.flsd import FLSD
+from calibrant.losses.dual_focal import DualFocal
 from calibrant.losses.confidence_penalty import ConfidencePenalty
+from calibrant.losses.brier import BrierScore
 from calibrant.losses.mmce import MMCE
 from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
@@ -37,9 +39,11 @@ __all__ = [
     "FLSD",
     "MDCA",
     "MMCE",
+    "BrierScore",
     "CaPE",
     "ConfidencePenalty",
     "CrossEntropy",
+    "DualFocal",
     "Focal",
     "LabelRelaxation",
     "LabelSmoothing",

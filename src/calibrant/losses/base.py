@@ -172,8 +172,11 @@ class Loss(nn.Module):
     # ------------------------------------------------------------------ what all losses share
 
     def _weighted(self, value: Tensor, t: Target) -> Tensor:
-        """A value per position times the weight of its label, for class labels."""
-        return value if self.weight is None else value * self.weight.to(value.dtype)[t.labels]
+        """A value per position times the weight of its label, or the mean weight of its soft label."""
+        if self.weight is None:
+            return value
+        weight = self.weight.to(value.dtype)
+        return value * (weight[t.labels] if t.soft is None else torch.tensordot(t.soft, weight, ([1], [0])))
 
     def _evaluate(self, logits: Tensor, target: Tensor, **extra: Any) -> Tensor:
         z, t = self._prepare(logits, target, **extra)
