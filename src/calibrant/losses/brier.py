@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from calibrant.base.checks import check_choice
@@ -77,9 +78,10 @@ class BrierScore(Loss):
         """The gradient as the lens has it."""
         probs = z.softmax(1)
         error = probs - t.soft if t.soft is not None else subtract_at(probs.clone(), t.at_label(), 1.0)
-        value = error.square().sum(1) / self._divisor(z)
-        inner = (probs * error).sum(1, keepdim=True)
-        return value, error.sub_(inner).mul_(probs).mul_(2 / self._divisor(z))
+        value = torch.linalg.vector_norm(error, dim=1).square() / self._divisor(z)  # without an array of squares
+        gradient = error.mul_(probs)
+        gradient.addcmul_(probs, gradient.sum(1, keepdim=True), value=-1)
+        return value, gradient.mul_(2 / self._divisor(z))
 
     def _divisor(self, z: Tensor) -> int:
         return {"sum": 1, "half": 2, "mean": z.shape[1]}[self.scale]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from calibrant.base.checks import check_number
 from calibrant.losses.base import Loss, Terms, register
-from calibrant.losses.numerics import Target, first_maximum, label_log_odds, set_at, softmax
+from calibrant.losses.numerics import Target, first_zero, label_log_odds, set_at, softmax, subtract_at
 
 
 @register(
@@ -66,8 +66,9 @@ class DualFocal(Loss):
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Tao2023 Eq. 4."""
         log_p, log_rest = label_log_odds(z, t)
-        below = _below_the_label(z, t)
-        index = torch.where(below, z.detach(), -torch.inf).argmax(1, keepdim=True)
+        fixed = z.detach()
+        below = fixed < fixed.gather(1, t.at_label())
+        index = torch.where(below, fixed, -torch.inf).argmax(1, keepdim=True)
         log_competitor = z.log_softmax(1).gather(1, index).squeeze(1)
         log_base = torch.where(below.any(1), torch.logaddexp(log_rest, log_competitor), log_rest)
         return Terms(self._weighted(-(self.gamma * log_base).exp() * log_p, t))
@@ -79,22 +80,17 @@ class DualFocal(Loss):
         :math:`u^\gamma p_k [1 - \gamma \log p_y (p_y - p_j)/u]`, at j plus :math:`-u^\gamma \gamma \log p_y\,p_j/u`.
         The ratios to u are at most 1, so nothing overflows.
         """
-        s, index, below = softmax(z), t.at_label(), _below_the_label(z, t)
-        log_p = z.gather(1, index) - s.top - s.log_sum
-        p = s.probs.gather(1, index)
-        p_rival, rival, _ = first_maximum(torch.where(below, s.probs, 0.0))
+        s, index = softmax(z), t.at_label()
+        label = z.gather(1, index)
+        log_p, p = label - s.top - s.log_sum, s.probs.gather(1, index)
+        below = (label - z).sign_().relu_().mul_(s.probs)  # 0 if not less probable than the label; masks are slow
+        p_rival = below.amax(1, keepdim=True)
+        rival = first_zero(below.sub_(p_rival).neg_())
         others = set_at(s.probs, index, 0.0)
         rest = others.sum(1, keepdim=True)
         base = rest + p_rival
         power = torch.xlogy(self.gamma, base).exp()
         ratio = torch.where(base > 0, -self.gamma * log_p / base, 0.0)
-        gradient = others * (power * (1 + ratio * (p - p_rival)))
-        gradient.scatter_add_(1, rival, power * ratio * p_rival)
-        gradient = set_at(gradient, index, power * (self.gamma * p * log_p - rest))
-        return (-power * log_p).squeeze(1), gradient
-
-
-def _below_the_label(z: Tensor, t: Target) -> Tensor:
-    """Classes that are strictly less probable than the label, bool ``[N, C, ...]``."""
-    fixed = z.detach()
-    return fixed < fixed.gather(1, t.at_label())
+        gradient = others.mul_(power * (1 + ratio * (p - p_rival)))
+        subtract_at(gradient, rival, -power * ratio * p_rival)
+        return (-power * log_p).squeeze(1), set_at(gradient, index, power * (self.gamma * p * log_p - rest))
