@@ -15,7 +15,8 @@ the gradient with the stop-gradient, gradient(acls, z, y) the one without.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Check(NamedTuple):
         ranks: the loss knows how often each sample was right, and the reference takes it as ``correctness``.
         calibrates: the loss knows earlier predictions, and the reference takes their ``confidence`` and ``correct``.
         halved: the gradient of the regulariser is half the derivative of its value.
+        state: buffers of the loss that it has learned, by name; the reference takes them as parameters.
     """
 
     name: str
@@ -48,13 +50,14 @@ class Check(NamedTuple):
     ranks: bool = False
     calibrates: bool = False
     halved: bool = False
+    state: Mapping[str, list[float]] = MappingProxyType({})
 
 
 #: Every loss under several parameters; the properties of tests/properties/test_losses.py run over them.
 CHECKS: list[Check] = []
 
 
-def checks(name: str, *parameters: dict[str, Any], **facts: bool) -> Callable[[Callable[..., Terms]], Any]:
+def checks(name: str, *parameters: dict[str, Any], **facts: Any) -> Callable[[Callable[..., Terms]], Any]:
     """Decorator of a reference: the loss it belongs to and the parameters to check it with."""
 
     def enter(reference: Callable[..., Terms]) -> Callable[..., Terms]:
@@ -440,6 +443,45 @@ def mbls(
             regulariser[i] += _relu(distance - margin)
         regulariser[i] *= strength if variant == "paper" else strength / n_classes
     return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+#: What a loss of five classes has learned: one class in order, one far beyond its margin, the others between.
+LEARNED = {"multipliers": [1e-6, 0.4, 2.5, 1.1, 0.05], "penalties": [1.0, 1.2, 1.44, 1.0, 1.2]}
+
+
+@checks("calsalm", *({"margin": 4.0, "variant": variant} for variant in VARIANTS), state=LEARNED)
+@checks("calsalm", {"margin": 4.0, "lambda_min": 0.3, "rho": 2.0, "variant": "released"})
+def cals(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    margin: float = 10.0,
+    lambda_min: float = 1e-6,
+    rho: float = 1.0,
+    variant: str = "released",
+    multipliers: npt.ArrayLike | None = None,
+    penalties: npt.ArrayLike | None = None,
+) -> Terms:
+    """[Liu2023]: CE + sum_k P(h_k, rho_k, lambda_k), h_k = (z_yhat - z_k)/m - 1; released: mean over k."""
+    _one_of("variant", variant, "paper", "released")
+    z = _as_logits(logits)
+    n_samples, n_classes = z.shape
+    lambdas = [lambda_min] * n_classes if multipliers is None else [float(v) for v in np.asarray(multipliers)]
+    rhos = [rho] * n_classes if penalties is None else [float(v) for v in np.asarray(penalties)]
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        for k in range(n_classes):
+            h = (float(z[i].max()) - float(z[i, k])) / margin - 1.0
+            regulariser[i] += augmented(h, rhos[k], lambdas[k])[0]
+        regulariser[i] /= 1 if variant == "paper" else n_classes
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+def augmented(h: float, rho: float, multiplier: float) -> tuple[float, float]:
+    """The penalty of [Liu2023] (Powell, Hestenes, Rockafellar) and its derivative by h, case by case."""
+    if multiplier + rho * h >= 0:
+        return multiplier * h + rho * h * h / 2, multiplier + rho * h
+    return -(multiplier**2) / (2 * rho), 0.0
 
 
 def _acls(variant: str) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from calibrant.losses.mmce import MMCE
 from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
 from calibrant.losses.mbls import MbLS
+from calibrant.losses.cals import CALS
 from calibrant.losses.crl import CRL
 from calibrant.losses.cape import CaPE
 from calibrant.losses.acls import ACLS
@@ -34,6 +35,7 @@ from calibrant.losses.soft_targets import SoftTargetCrossEntropy
 
 __all__ = [
     "ACLS",
+    "CALS",
     "CPC",
     "CRL",
     "FLSD",

@@ -101,6 +101,23 @@ class Terms(NamedTuple):
     regulariser: Tensor | None = None
 
 
+class SizedByData(nn.Module):
+    """A module with buffers whose length the data decide: a state of any length is loaded.
+
+    Attributes:
+        sized: the names of those buffers.
+    """
+
+    sized: ClassVar[tuple[str, ...]] = ()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.sized:
+            stored, buffer = state_dict.get(f"{prefix}{name}"), getattr(self, name)
+            if stored is not None and stored.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(stored.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class Loss(nn.Module):
     """Base of all losses: ``loss(logits, target)`` with ``[N, C]`` or ``[N, C, ...]`` logits.
 
@@ -166,8 +183,21 @@ class Loss(nn.Module):
     def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:
         """Record what the model predicted in this step. Only methods with a memory do anything here."""
 
-    def end_epoch(self) -> None:
-        """Record the end of an epoch. Only methods with a memory do anything here."""
+    @property
+    def learns_from_validation(self) -> bool:
+        """Whether `observe` and `end_epoch` need the predictions of validation samples after each epoch."""
+        return type(self).observe is not Loss.observe
+
+    def observe(self, logits: Tensor, target: Tensor) -> Tensor:
+        """What the method learns from a batch of validation samples: rows, joined over batches for `end_epoch`."""
+        raise TypeError(f"{type(self).__name__} learns nothing from validation data")
+
+    def end_epoch(self, observed: Tensor | None = None) -> None:
+        """Record the end of an epoch. Only methods with a memory, or that learn from validation data, act here.
+
+        Args:
+            observed: the rows that `observe` gave for the validation data after this epoch.
+        """
 
     # ------------------------------------------------------------------ what all losses share
 
