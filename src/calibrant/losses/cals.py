@@ -141,25 +141,30 @@ class CALS(SizedByData, Loss):
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Liu2023 Sec. 4, of one sample."""
-        penalty, _ = self._penalty(self._constraints(z.max(1, keepdim=True).values, z), z)
+        multiplier, rho = self._learned(z)
+        slope = torch.relu(multiplier + rho * self._constraints(z.max(1, keepdim=True).values, z))
+        penalty = (slope.square() - multiplier**2) / (2 * rho)
         return Terms(nll(z, t, self.weight), self._scale(z) * penalty.sum(1))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The slope of each class pulls its logit up, and the largest logit down by their sum."""
-        top, predicted, _ = first_maximum(z)
+        multiplier, rho = self._learned(z)
+        top, predicted, gap = first_maximum(z)
+        slope = gap.mul_(1 / self.margin).sub_(1).mul_(rho).add_(multiplier).relu_()
+        penalty = slope.square().sub_(multiplier**2).div_(2 * rho).sum(1)
         value, gradient = cross_entropy(z, softmax(z, top), t)
-        penalty, slope = self._penalty(self._constraints(top, z), z)
         scale = self._scale(z) / self.margin
         gradient.sub_(slope, alpha=scale)
         subtract_at(gradient, predicted, -scale * slope.sum(1, keepdim=True))
-        return value + self._scale(z) * penalty.sum(1), gradient
+        return value + self._scale(z) * penalty, gradient
 
     def observe(self, logits: Tensor, target: Tensor) -> Tensor:
         """One row ``[1, 2 K + 1]``: sums of P' and of h by class, and the number of samples."""
         with torch.no_grad():
             z, t = self._prepare(logits, target)
             h = self._constraints(z.amax(1, keepdim=True), z).double()
-            _, slope = self._penalty(h, z)
+            multiplier, rho = self._learned(h)
+            slope = torch.relu(multiplier + rho * h)
             if self.variant == "released":
                 slope = slope.clamp(self.lambda_min, self.lambda_max)
             counted = torch.ones_like(h[:, :1]) if t.valid is None else t.valid.unsqueeze(1).to(h)
@@ -187,15 +192,14 @@ class CALS(SizedByData, Loss):
     def _constraints(self, top: Tensor, z: Tensor) -> Tensor:
         return (top - z) / self.margin - 1
 
-    def _penalty(self, h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """P and its derivative by h."""
+    def _learned(self, z: Tensor) -> tuple[Tensor | float, Tensor | float]:
+        """Multiplier and penalty parameter of each class, as they are broadcast over ``z``."""
         classes = len(self.multipliers)
-        if classes not in (0, z.shape[1]):
+        if not classes:
+            return self.lambda_min, self.rho
+        if classes != z.shape[1]:
             raise ValueError(f"CALS has multipliers for {classes} classes, the logits have {z.shape[1]}")
-        multiplier: Tensor | float = per_class(self.multipliers, h) if classes else self.lambda_min
-        rho: Tensor | float = per_class(self.penalties, h) if classes else self.rho
-        slope = torch.relu(multiplier + rho * h)
-        return (slope.square() - multiplier**2) / (2 * rho), slope
+        return per_class(self.multipliers, z), per_class(self.penalties, z)
 
     def _scale(self, z: Tensor) -> float:
         return 1.0 if self.variant == "paper" else 1 / z.shape[1]
