@@ -109,6 +109,13 @@ def test_a_sure_error_has_hardly_a_gradient_by_the_brier_score():
     assert gradient(L.CrossEntropy(), z, y).abs().max() == pytest.approx(1.0)
 
 
+def test_adafocal_before_any_validation_is_focal_or_inverse_focal_loss():
+    z, y = batch(9, 5)
+    torch.testing.assert_close(L.AdaFocal(2.0)(z, y), L.Focal(2.0)(z, y), rtol=1e-13, atol=0)
+    p = z.softmax(1).gather(1, y[:, None]).squeeze(1)
+    torch.testing.assert_close(L.AdaFocal(-2.0)(z, y), ((1 + p) ** 2 * -p.log()).mean(), rtol=1e-11, atol=0)
+
+
 def test_dual_focal_looks_strictly_below_the_label():
     """By hand: the label second of three, last of three, and beside an equal class."""
     p = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]], dtype=torch.float64)
@@ -374,6 +381,15 @@ DEFAULTS = {
     "flsd": {"gamma": 3},
     "focal": {"gamma": 3},
     "dual_focal": {"gamma": 5},
+    "adafocal": {
+        "gamma": 1,
+        "rate": 1,
+        "bins": 15,
+        "gamma_min": -2,
+        "gamma_max": 20,
+        "switch": 0.2,
+        "variant": "released",
+    },
     "brier": {"scale": "sum"},
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
     "ecp": {"strength": 0.1},

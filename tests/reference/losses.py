@@ -263,6 +263,62 @@ def dual_focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 5
     return _terms(fidelity)
 
 
+#: Four bins of AdaFocal: edges in the middle of where labels' probabilities lie, and gammas of either sign.
+BINS = {"edges": [0.01, 0.2, 0.55, 0.9, 1.0], "gammas": [1.7, -0.6, 3.0, -2.0]}
+
+
+@checks("adafocal", *({"bins": 4, "variant": variant} for variant in VARIANTS), state=BINS)
+@checks("adafocal", {"gamma": 2.0, "variant": "released"}, {"gamma": -0.5, "variant": "released"})
+def adafocal(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    gamma: float = 1.0,
+    bins: int = 15,
+    variant: str = "released",
+    edges: npt.ArrayLike | None = None,
+    gammas: npt.ArrayLike | None = None,
+) -> Terms:
+    """[Ghosh2022]: -(1 - p_y)^gamma log p_y; -(1 + p_y)^|gamma| log p_y if gamma < 0; gamma of the bin of p_y."""
+    _one_of("variant", variant, "paper", "released")
+    p, y = softmax(logits), _as_labels(labels)
+    ce, log_rest = cross_entropy(logits, labels)["fidelity"], log_one_minus_p(logits, labels)
+    limits = [b / bins for b in range(bins + 1)] if edges is None else [float(v) for v in np.asarray(edges)]
+    exponents = [gamma] * bins if gammas is None else [float(v) for v in np.asarray(gammas)]
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        g = exponents[bin_of(float(p[i, y[i]]), limits)]
+        fidelity[i] = ce[i] * (math.exp(g * log_rest[i]) if g >= 0 else (1 + p[i, y[i]]) ** -g)
+    return _terms(fidelity)
+
+
+def bin_of(p: float, edges: list[float]) -> int:
+    """The bin of a probability, looked up one by one: the first and the last bin have no end of their own."""
+    last = len(edges) - 2
+    for b in range(last + 1):
+        if (b == 0 and p < edges[1]) or (b == last and p >= edges[b]) or edges[b] <= p < edges[b + 1]:
+            return b
+    raise ValueError(f"{p} is in no bin of {edges}")
+
+
+def equal_counts(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int, variant: str) -> tuple[Array, Array]:
+    """[Ghosh2022]: edges of bins with equal counts, and mean confidence minus accuracy of each, 0 if it is empty.
+
+    The edges interpolate the sorted confidences, at the positions 0, N/bins, ..., N. A bin is (lo, hi]; "paper" puts
+    the smallest confidence into the first, "released" into none.
+    """
+    r, c = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    edges = np.interp(np.linspace(0, len(r), bins + 1), np.arange(len(r)), np.sort(r))
+    gaps = np.zeros(bins)
+    for b in range(bins):
+        inside = (r > edges[b]) & (r <= edges[b + 1])
+        if b == 0 and variant == "paper":
+            inside |= r == edges[0]
+        if inside.any():
+            gaps[b] = r[inside].mean() - c[inside].mean()
+    return edges, gaps
+
+
 # ---- entropy and batch calibration -----------------------------------------------------------------------------------
 
 

@@ -154,7 +154,9 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
     assert np.array_equal(one, two)
 
 
-@pytest.mark.parametrize("loss", [{"name": "calsalm", "margin": 2.0, "rho_step": 1}], ids=lambda loss: loss["name"])
+@pytest.mark.parametrize(
+    "loss", [{"name": "calsalm", "margin": 2.0, "rho_step": 1}, {"name": "adafocal"}], ids=lambda loss: loss["name"]
+)
 def test_interrupted_runs_of_losses_that_learn_go_on_exactly(loss, tmp_path):
     """Stopped in the second of three epochs; what the loss has learned is restored bit by bit."""
     length = {"batch_size": 128, "epochs": 3, "checkpoint_seconds": 1e-9}

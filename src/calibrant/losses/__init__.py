@@ -20,6 +20,7 @@ from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal
 from calibrant.losses.flsd import FLSD
 from calibrant.losses.dual_focal import DualFocal
+from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.confidence_penalty import ConfidencePenalty
 from calibrant.losses.brier import BrierScore
 from calibrant.losses.mmce import MMCE
@@ -41,6 +42,7 @@ __all__ = [
     "FLSD",
     "MDCA",
     "MMCE",
+    "AdaFocal",
     "BrierScore",
     "CaPE",
     "ConfidencePenalty",
