@@ -33,6 +33,7 @@ def test_limits_are_cross_entropy():
         L.ConfidencePenalty(strength=0.0),
         L.MDCA(strength=0.0),
         L.MMCE(strength=0.0),
+        L.SoftECE(strength=0.0),
         L.CPC(lambda1=0.0, lambda2=0.0),
         L.CRL(),
         L.LabelRelaxation(alpha=0.0),
@@ -298,6 +299,36 @@ def test_mmce_with_equal_confidences_matches_the_pairwise_sum():
             assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_soft_ece_in_one_bin_and_in_hard_bins():
+    """One bin: the gap of the means, or the spread around the accuracy. Low temperature: the ECE of squared gaps."""
+    z, y = batch(40, 4, scale=1.5)
+    r, c = z.softmax(1).amax(1), (z.argmax(1) == y).double()
+    for reading, expected in (
+        ("binned", (r.mean() - c.mean()).abs()),
+        ("labels", (c.mean() - r).square().mean()),
+        ("esd", (c.mean() - r).square().mean().sqrt()),
+    ):
+        value = L.SoftECE(bins=1, reading=reading).terms(z, y)["regulariser"]
+        torch.testing.assert_close(value, expected, rtol=1e-10, atol=0)
+    position, square = (5 * r).long(), 0.0
+    for b in range(5):
+        inside = position == b
+        if inside.any():
+            square += inside.double().mean() * (r[inside].mean() - c[inside].mean()) ** 2
+    hard = L.SoftECE(bins=5, temperature=1e-6).terms(z, y)["regulariser"]
+    torch.testing.assert_close(hard, square**0.5, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("reading", ["binned", "labels", "esd"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_soft_ece_of_a_saturated_batch_that_is_all_right_has_no_gradient(reading, dtype):
+    z, y = 1e3 * torch.eye(4, dtype=dtype), torch.arange(4)
+    loss = L.SoftECE(reading=reading)
+    assert loss(z, y) == 0
+    assert (gradient(loss, z, y) == 0).all()
+    assert (formula_gradient(loss, z, y) == 0).all()
+
+
 def test_a_saturated_prediction_has_no_entropy_left_to_reward():
     z, y = torch.tensor([[1e4, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
     loss = L.ConfidencePenalty(strength=1.0)(z, y)
@@ -392,6 +423,7 @@ DEFAULTS = {
     },
     "brier": {"scale": "sum"},
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
+    "soft_ece": {"strength": 1, "bins": 15, "temperature": 0.01, "reading": "binned"},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},
     "cpc": {"lambda1": 0.1, "lambda2": 1.0},

@@ -428,6 +428,47 @@ def mdca(
     return _terms(terms["fidelity"] + terms["regulariser"], np.full(n_samples, strength * value))
 
 
+@checks("soft_ece", *({"strength": 0.8, "bins": 6, "reading": r} for r in ("binned", "labels", "esd")))
+@checks("soft_ece", {"temperature": 0.2, "reading": "binned"}, {"temperature": 0.2, "reading": "esd"})
+def soft_ece(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    strength: float = 1.0,
+    bins: int = 15,
+    temperature: float = 0.01,
+    reading: str = "binned",
+) -> Terms:
+    """[Karandikar2021] Eq. 11 ("binned"), its released Eq. 12 ("labels"), and SB-ECE as in the code of [Yoon2023]."""
+    _one_of("reading", reading, "binned", "labels", "esd")
+    z, p, y = _as_logits(logits), softmax(logits), _as_labels(labels)
+    n_samples, n_classes = z.shape
+    r = [float(p[i].max()) for i in range(n_samples)]
+    c = [1.0 if first_argmax(z[i]) == y[i] else 0.0 for i in range(n_samples)]
+    low = 1.0 / n_classes if reading == "labels" else 0.0
+    edges = np.linspace(low, 1.0, bins + 1)
+    centres = [0.5 * (edges[b] + edges[b + 1]) for b in range(bins)]
+    g = np.empty((n_samples, bins))
+    for i in range(n_samples):
+        weights = [-((r[i] - centre) ** 2) / temperature for centre in centres]
+        for b in range(bins):
+            g[i, b] = math.exp(weights[b] - logsumexp(weights))
+            if reading == "labels":
+                g[i, b] = (1 - 1e-5) * g[i, b] + 1e-5 / bins
+    total = 0.0
+    for b in range(bins):
+        mass = math.fsum(g[:, b])
+        if reading == "binned":
+            confidence = math.fsum(g[i, b] * r[i] for i in range(n_samples)) / max(mass, 1e-5)
+            accuracy = math.fsum(g[i, b] * c[i] for i in range(n_samples)) / max(mass, 1e-5)
+            total += mass / n_samples * (confidence - accuracy) ** 2
+        elif mass > 0:
+            accuracy = math.fsum(g[i, b] * c[i] for i in range(n_samples)) / mass
+            total += math.fsum(g[i, b] * (accuracy - r[i]) ** 2 for i in range(n_samples)) / n_samples
+    value = total if reading == "labels" else math.sqrt(total)
+    return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * value))
+
+
 # ---- pairs of classes ------------------------------------------------------------------------------------------------
 
 

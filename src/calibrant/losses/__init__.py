@@ -24,6 +24,7 @@ from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.confidence_penalty import ConfidencePenalty
 from calibrant.losses.brier import BrierScore
 from calibrant.losses.mmce import MMCE
+from calibrant.losses.soft_ece import SoftECE
 from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
 from calibrant.losses.mbls import MbLS
@@ -54,6 +55,7 @@ __all__ = [
     "Loss",
     "MbLS",
     "Method",
+    "SoftECE",
     "SoftTargetCrossEntropy",
     "Target",
     "Terms",
