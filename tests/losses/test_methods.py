@@ -34,6 +34,7 @@ def test_limits_are_cross_entropy():
         L.MDCA(strength=0.0),
         L.MMCE(strength=0.0),
         L.SoftECE(strength=0.0),
+        L.ESD(strength=0.0),
         L.CPC(lambda1=0.0, lambda2=0.0),
         L.CRL(),
         L.LabelRelaxation(alpha=0.0),
@@ -329,6 +330,57 @@ def test_soft_ece_of_a_saturated_batch_that_is_all_right_has_no_gradient(reading
     assert (formula_gradient(loss, z, y) == 0).all()
 
 
+def esd_of(confidence, right):
+    """The released code's steps, one by one, on confidences alone."""
+    n = len(confidence)
+    values = (right - confidence).view(1, n).expand(n, n)
+    below = (confidence.view(1, n) <= confidence.view(n, 1)).double()
+    others = 1 - torch.eye(n, dtype=torch.float64)
+    g = values * below * others
+    mean = g.sum(1) / (n - 1)
+    variance = g.square().sum(1) / (n - 2) - (n - 1) / (n - 2) * mean.square()
+    return (mean.square() - variance / (n - 1)).sum() / n
+
+
+@pytest.mark.parametrize("size", [3, 4, 40])
+def test_esd_with_tied_confidences_as_it_was_released(size):
+    generator = torch.Generator().manual_seed(size)
+    r = torch.randint(1, 8, (size,), generator=generator).double() / 8
+    right = torch.randint(0, 2, (size,), generator=generator).double()
+    leaf = r.clone().requires_grad_()
+    expected = esd_of(leaf, right)
+    value, slope = L.ESD().penalty(r, right.bool())
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12, abs=1e-16)
+    torch.testing.assert_close(slope, torch.autograd.grad(expected, leaf)[0], rtol=1e-11, atol=1e-15)
+
+
+def test_esd_by_hand_may_be_negative_and_leaves_the_sample_itself_out():
+    """Three samples: for the surest the others' errors 0.5 and -0.5, for the rest no pair: E = 2 (0.5 * -0.5) / 6."""
+    value, slope = L.ESD().penalty(torch.tensor([0.5, 0.6, 0.9]).double(), torch.tensor([True, False, True]))
+    assert value.item() == pytest.approx(2 * 0.5 * -0.6 / 6)
+    assert slope.tolist() == pytest.approx([2 * 0.6 / 6, -2 * 0.5 / 6, 0.0])
+
+
+def test_esd_of_fewer_than_three_samples_is_cross_entropy_and_has_no_lens():
+    z, y = batch(4, 5)
+    marked = torch.where(torch.arange(4) < 2, y, -100)
+    for logits, labels in ((z[:1], y[:1]), (z[:2], y[:2]), (z, marked)):
+        loss = L.ESD(strength=7.0)
+        torch.testing.assert_close(loss(logits, labels), L.CrossEntropy()(logits, labels), rtol=1e-14, atol=0)
+        torch.testing.assert_close(gradient(loss, logits, labels), gradient(L.CrossEntropy(), logits, labels))
+        with pytest.raises(ValueError, match=facts("ESD", "3", str(min(2, len(logits))))):
+            lens(loss, logits, labels)
+    assert lens(L.ESD(), z[:3], y[:3]).active.any()
+
+
+def test_esd_needs_memory_linear_in_the_samples():
+    z, y = batch(3000, 3)
+    leaf = z.clone().requires_grad_()
+    for step in (lambda: L.ESD()(leaf, y).backward(), lambda: L.ESD(reduction="none")(leaf, y).sum().backward()):
+        step()
+        assert peak_bytes(step) < 100 * z.nbytes  # one array of all pairs would be 1000 times the logits
+
+
 def test_a_saturated_prediction_has_no_entropy_left_to_reward():
     z, y = torch.tensor([[1e4, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
     loss = L.ConfidencePenalty(strength=1.0)(z, y)
@@ -424,6 +476,7 @@ DEFAULTS = {
     "brier": {"scale": "sum"},
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
     "soft_ece": {"strength": 1, "bins": 15, "temperature": 0.01, "reading": "binned"},
+    "esd": {"strength": 1},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},
     "cpc": {"lambda1": 0.1, "lambda2": 1.0},

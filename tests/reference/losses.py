@@ -469,6 +469,22 @@ def soft_ece(
     return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * value))
 
 
+@checks("esd", {"strength": 5.0})
+def esd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 1.0) -> Terms:
+    """[Yoon2023]: mean over i of gbar_i^2 - S_i^2/(N-1), over j != i of g_ij = (c_j - r_j) 1[r_j <= r_i]; N >= 3."""
+    z, p, y = _as_logits(logits), softmax(logits), _as_labels(labels)
+    n_samples = len(y)
+    r = [float(p[i].max()) for i in range(n_samples)]
+    c = [1.0 if first_argmax(z[i]) == y[i] else 0.0 for i in range(n_samples)]
+    total = 0.0
+    for i in range(n_samples):
+        g = [c[j] - r[j] if r[j] <= r[i] else 0.0 for j in range(n_samples) if j != i]
+        mean = math.fsum(g) / len(g)
+        variance = math.fsum((value - mean) ** 2 for value in g) / (len(g) - 1)
+        total += mean**2 - variance / len(g)
+    return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * total / n_samples))
+
+
 # ---- pairs of classes ------------------------------------------------------------------------------------------------
 
 

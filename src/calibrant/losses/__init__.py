@@ -25,6 +25,7 @@ from calibrant.losses.confidence_penalty import ConfidencePenalty
 from calibrant.losses.brier import BrierScore
 from calibrant.losses.mmce import MMCE
 from calibrant.losses.soft_ece import SoftECE
+from calibrant.losses.esd import ESD
 from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
 from calibrant.losses.mbls import MbLS
@@ -40,6 +41,7 @@ __all__ = [
     "CALS",
     "CPC",
     "CRL",
+    "ESD",
     "FLSD",
     "MDCA",
     "MMCE",

@@ -135,6 +135,8 @@ class Loss(nn.Module):
     weight: Tensor | None
     #: Class weights divide the mean of the regulariser too (label smoothing, as in torch).
     weighted_regulariser: ClassVar[bool] = False
+    #: Samples of a batch without which a penalty does not exist; it is 0 for fewer.
+    least_samples: ClassVar[int] = 1
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
