@@ -33,6 +33,7 @@ from calibrant.predictions.schema import DATA, SPLIT, Schema, find_positive
 from calibrant.predictions.stores import FileStore
 from calibrant.predictions.values import count_row
 
+ARRAYS = (".npy", ".npz", ".safetensors")
 SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
 READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
@@ -314,16 +315,19 @@ class Reader:
         self.decoder = decoder
 
 
-def format_of(path: Path) -> Any:
-    """The module of the format that a file is written in."""
+def format_of(path: Path) -> str:
+    """The format that a file is written in, as a suffix."""
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {suffix or path.name!r}")
-    return _format(suffix)
+    return suffix
 
 
-def _format(suffix: str) -> Any:
-    return importlib.import_module(f"calibrant.predictions.formats.{suffix[1:]}")
+def format_function(verb: str, suffix: str) -> Any:
+    """The function that opens or saves a format; what it needs is imported with it."""
+    family = "arrays" if suffix in ARRAYS else suffix[1:]
+    module = importlib.import_module(f"calibrant.predictions.formats.{family}")
+    return getattr(module, f"{verb}_{suffix[1:]}")
 
 
 def open_files(path: Any, options: OpenOptions) -> FileStore:
@@ -332,7 +336,7 @@ def open_files(path: Any, options: OpenOptions) -> FileStore:
     readers: list[Reader] = []
     for file in find_files(path, data or DATA):
         with file_errors(str(file)):
-            readers.append(_format(READ[suffix_of(file)]).open_file(file, options))
+            readers.append(format_function("open", READ[suffix_of(file)])(file, options))
         _check_shard(readers[0], readers[-1])
     choose_decoders(readers)
     return FileStore(readers)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 import numpy.typing as npt
 
 from calibrant.predictions.columns import check_options
-from calibrant.predictions.files import format_of, is_remote, open_files
+from calibrant.predictions.files import format_function, format_of, is_remote, open_files
 from calibrant.predictions.holdout import draw_holdout
 from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
 from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, class_name
@@ -308,11 +308,9 @@ class Predictions:
         """
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
-        kind = format_of(Path(path))
-        if spreadsheet_safe and kind.__name__.endswith(".csv"):
-            kind.save(self._store, Path(path), spreadsheet_safe=True)
-        else:
-            kind.save(self._store, Path(path))
+        suffix = format_of(Path(path))
+        settings = {"spreadsheet_safe": True} if spreadsheet_safe and suffix == ".csv" else {}
+        format_function("save", suffix)(self._store, Path(path), **settings)
 
     def load(self) -> Predictions:
         """The same predictions with all arrays in memory; to read a file, use `open`."""

@@ -266,7 +266,7 @@ def _all_match(column: Any, expression: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(column, expression), min_count=0).as_py())
 
 
-def open_file(path: Path, options: OpenOptions) -> CsvReader:
+def open_csv(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
         header, dialect, length = _read_header(handle, path, file.stamp.size)
@@ -382,7 +382,7 @@ def _field_error(column: str, kind: Any, text: str, location: str, file: DataFil
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
 
 
-def save(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
+def save_csv(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:
     """Write the header and the rows, block by block."""
     schema = store.schema
     check_rows(schema, path, "a CSV file")

@@ -105,7 +105,7 @@ class JsonlReader(TableReader):
         return verdict if kind == "verdict" else value
 
 
-def open_file(path: Path, options: OpenOptions) -> JsonlReader:
+def open_jsonl(path: Path, options: OpenOptions) -> JsonlReader:
     """Read the first line and find our columns."""
     with open_first(path) as (file, _):
         pass
@@ -202,7 +202,7 @@ def _is_ranking(value: Any) -> bool:
     )
 
 
-def save(store: Store, path: Path) -> None:
+def save_jsonl(store: Store, path: Path) -> None:
     """Write the rows, block by block."""
     schema = store.schema
     check_rows(schema, path, "JSON lines")

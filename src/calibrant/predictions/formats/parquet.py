@@ -167,7 +167,7 @@ def _open_parquet(handle: Any, file: DataFile | RemoteFile, columns: int) -> Any
     )
 
 
-def open_file(path: Path | Remote, options: OpenOptions) -> ParquetReader:
+def open_parquet(path: Path | Remote, options: OpenOptions) -> ParquetReader:
     """Read the footer and find our columns."""
     if isinstance(path, Remote):
         remote = RemoteFile(str(path), _remote_stamp(str(path)))
@@ -290,7 +290,7 @@ def _metadata(schema: Schema) -> dict[bytes, bytes]:
     return {b"calibrant": text, CHECKSUM: f"{zlib.crc32(text):08x}".encode()}
 
 
-def save(store: Store, path: Path) -> None:
+def save_parquet(store: Store, path: Path) -> None:
     """Write row groups of about `BATCH` numbers, one after the other."""
     schema = store.schema
     if schema.kind == "tokens":
