@@ -23,7 +23,7 @@ from calibrant.base.arrays import (
 )
 from calibrant.base.checks import Ints, as_logits, check_finite
 from calibrant.posthoc.ops import NumpyOps, Ops, V
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, refuse_weights, replace_data
+from calibrant.predictions import FLOOR, Predictions, refuse_weights, replace_data
 
 Pair = tuple[Array, Ints]
 
@@ -33,11 +33,7 @@ LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logi
 
 def logits_of(batch: Predictions, floor: float = FLOOR) -> Array:
     """The logits of predictions; of probabilities, their logarithms in float64, with ``floor`` for smaller ones."""
-    if batch.holds == "confidence":
-        raise ValueError("logits or probabilities of every class are needed, got confidences alone")
-    if batch.holds == "logits":
-        return as_logits(batch.logits)
-    return log_probabilities(as_logits(batch.probabilities), floor)
+    return batch.data.logits(floor)
 
 
 class Stream:
@@ -62,11 +58,7 @@ class Stream:
             _check_fittable(logits, labels)
             self._source: Predictions | Pair = logits
             self.num_classes = int(logits.num_classes)
-            if logits.holds == "probabilities":
-                digits = Digits(self.num_classes)
-                for batch in logits.batches():
-                    digits.add(batch.probabilities)
-                self.floor = digits.floor
+            self.floor = logits.data_type.find_floor(logits)
             self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
             return
         if labels is None:
@@ -132,7 +124,7 @@ def _check_fittable(predictions: Predictions, labels: Any) -> None:
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a fit needs labels, and these predictions have none")
-    if predictions.holds == "confidence":
+    if not predictions.data_type.has_classes:
         raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
     refuse_weights(predictions, "a fit")
 

@@ -14,6 +14,17 @@
 =================  =====================================================================================================
 """
 
+from calibrant.predictions.data import (
+    FLOOR,
+    Data,
+    Digits,
+    Logits,
+    Probabilities,
+    Scores,
+    is_one_column,
+    log_probabilities,
+    widen,
+)
 from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.holdout import count_shared
 from calibrant.predictions.predictions import Predictions, check_group, has_split, refuse_weights, replace_data
@@ -24,11 +35,9 @@ from calibrant.predictions.schema import (
     UNITS,
     class_name,
     customary_positive,
-    is_one_column,
     number_of,
     same_class,
 )
 from calibrant.predictions.stores import BATCH, FileStore
-from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 
 __all__ = ["Predictions"]

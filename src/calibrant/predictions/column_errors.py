@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from calibrant.base.arrays import Array
 from calibrant.base.checks import did_you_mean, listing, shorten
+from calibrant.predictions.data import DATA
 from calibrant.predictions.proposals import Reading, propose
 from calibrant.predictions.samples import MOST_COLUMNS, Peek, describe, find_mistakes
-from calibrant.predictions.schema import DATA, PREDICTED, SINGLE, customary, one_column_kind
+from calibrant.predictions.schema import PREDICTED, SINGLE, customary, one_column_kind
 
 if TYPE_CHECKING:
     from calibrant.predictions.columns import OpenOptions

@@ -16,10 +16,10 @@ import numpy as np
 from calibrant.base.checks import did_you_mean, listing, shorten
 from calibrant.predictions.column_errors import ColumnErrors, column_options
 from calibrant.predictions.column_names import per_class, take_listed_columns, take_matching_columns, take_own_columns
+from calibrant.predictions.data import DATA, SINGLE_LABEL, Data
 from calibrant.predictions.samples import Peek
 from calibrant.predictions.schema import (
     ACTUAL,
-    DATA,
     GROUP,
     IGNORED,
     OMITTABLE,
@@ -38,12 +38,11 @@ from calibrant.predictions.schema import (
     codes_of,
     customary,
     customary_positive,
-    is_one_column,
     name_array,
     one_column_kind,
     two_shape,
 )
-from calibrant.predictions.values import NO_WEIGHT, SINGLE_LABEL
+from calibrant.predictions.values import NO_WEIGHT
 
 MOST_GROUPS = 1000
 MOST_COLUMNS = 200_000
@@ -87,6 +86,11 @@ class ColumnMap:
     has_split: bool = False
 
     @property
+    def data(self) -> type[Data]:
+        """What the data are."""
+        return DATA[self.holds]
+
+    @property
     def is_single(self) -> bool:
         """Whether the data are in one column."""
         return isinstance(self.columns[self.holds], str)
@@ -114,7 +118,7 @@ class ColumnMap:
             raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {actual}")
         stated_positive = as_name(facts.pop(POSITIVE, None))
         positive = self.positive or stated_positive
-        if not self.is_single or self.holds == "confidence":
+        if not self.is_single or not self.data.has_classes:
             return replace(self, positive=positive)
         pair = (stated, options.facts.get("class_names"))
         stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in pair)
@@ -128,7 +132,7 @@ class ColumnMap:
 
         ``shape`` is that of all the data, ``stated`` are the facts that the file states.
         """
-        one_column = self.is_single and is_one_column(self.holds, shape)
+        one_column = self.is_single and self.data.is_one_column(shape)
         split, given = stated.get(SPLIT), options.facts.get(SPLIT)
         split = SPLIT_WORDS.get(str(split).lower(), split)
         has_column = SPLIT in self.columns  # whose values are not known yet
@@ -140,11 +144,11 @@ class ColumnMap:
             | options.facts
             | {"class_names": self.naming.names, SPLIT: None if has_column else split if given is None else given}
         )
-        if self.holds == "confidence":
+        if not self.data.has_classes:
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
             facts = {"ignore_index": None} | facts  # a class has this name: nothing is ignored by default
-        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, facts, f"{path}: ")
+        schema = check_schema(self.data, dtype, two_shape(shape) if one_column else shape, facts, f"{path}: ")
         return replace(self, one_column=one_column, has_split=has_column or split is not None), schema
 
 
@@ -174,7 +178,7 @@ def check_options(
             mapped[name] = value
         elif not isinstance(value, Sequence) or not all(isinstance(column, str) for column in value):
             raise ValueError(f"columns must give names of columns, got {shorten(repr(value))} for {name}")
-        elif name not in ("logits", "probabilities"):
+        elif name not in DATA or not DATA[name].has_classes:
             raise ValueError(f"columns must give one name for {name}, got {list(value)}")
         else:
             mapped[name] = tuple(value)
@@ -226,13 +230,14 @@ class _Matcher(ColumnErrors):
         holds, sources, naming = self._data(data)
         if not isinstance(sources, str) and len(sources) == 1:
             sources, naming = sources[0], Naming()
-        if isinstance(sources, str) and holds != "confidence":
+        has_classes = DATA[holds].has_classes
+        if isinstance(sources, str) and has_classes:
             naming = name_array(None, self._requested_names(), self.path, positions=False)
         columns = {holds: sources}
-        if holds == "confidence":
+        if not has_classes:
             columns["correct"] = self._correct()
             columns |= self._classes()
-        for name in (*(() if holds == "confidence" else ("labels",)), "ids", "objectness", WEIGHT):
+        for name in (*(("labels",) if has_classes else ()), "ids", "objectness", WEIGHT):
             column = self._single(name, SINGLE[name])
             if column is not None:
                 columns[name] = column
@@ -333,7 +338,7 @@ class _Matcher(ColumnErrors):
         forms = []
         for name in DATA if requested is None else (requested,):
             forms += [(name, column) for column in self.names if column.lower() == name]
-            if self.table and name != "confidence":
+            if self.table and DATA[name].has_classes:
                 forms += [(name, f"{name}{mark}*") for mark in "_." if per_class(self.names, name, mark)]
         if not forms and requested is None and self.table:
             forms = [("probabilities", f"{word}_*") for word in NUMBERED if len(per_class(self.names, word, "_")) > 1]

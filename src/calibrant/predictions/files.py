@@ -28,10 +28,11 @@ from typing import IO, Any, NamedTuple
 from calibrant.base.arrays import Array
 from calibrant.base.files import open_regular
 from calibrant.predictions.columns import ColumnMap, OpenOptions
+from calibrant.predictions.data import DATA
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
-from calibrant.predictions.schema import DATA, SPLIT, Schema, find_positive
+from calibrant.predictions.locations import count_row
+from calibrant.predictions.schema import SPLIT, Schema, find_positive
 from calibrant.predictions.stores import FileStore
-from calibrant.predictions.values import count_row
 
 ARRAYS = (".npy", ".npz", ".safetensors")
 SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")

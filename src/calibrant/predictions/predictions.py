@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn
 import numpy.typing as npt
 
 from calibrant.predictions.columns import check_options
+from calibrant.predictions.data import Data
 from calibrant.predictions.files import format_function, format_of, is_remote, open_files
 from calibrant.predictions.holdout import draw_holdout
 from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
@@ -50,6 +51,7 @@ class Predictions:
 
     Attributes:
         holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
+        data: the numbers as `Logits`, `Probabilities` or `Scores`; `data_type` is that type, without reading them.
         logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, V, T]``; None if
             there are none, as for all columns that follow.
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
@@ -399,8 +401,19 @@ class Predictions:
     weight = _Column()
 
     @property
+    def data(self) -> Data:
+        """The numbers, as what they are: `Logits`, `Probabilities` or `Scores`."""
+        schema = self._store.schema
+        return schema.data(self._store.column(schema.holds))
+
+    @property
+    def data_type(self) -> type[Data]:
+        """What the data are; unlike `data`, this reads none."""
+        return self._store.schema.data
+
+    @property
     def holds(self) -> str:
-        """What the data are: logits, probabilities or confidence."""
+        """What the data are, by name: logits, probabilities or confidence."""
         return self._store.schema.holds
 
     @property

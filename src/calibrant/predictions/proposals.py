@@ -19,8 +19,9 @@ import numpy as np
 
 from calibrant.base.arrays import Array
 from calibrant.base.checks import FARTHEST_SUM, printable, shorten
+from calibrant.predictions.data import DATA
 from calibrant.predictions.samples import FEW, METADATA_NAME, SCORE_NAME, SampledColumn
-from calibrant.predictions.schema import CUSTOMARY_PAIRS, DATA, SINGLE, customary
+from calibrant.predictions.schema import CUSTOMARY_PAIRS, SINGLE, customary
 
 Columns: TypeAlias = dict[str, str | Sequence[str]]
 

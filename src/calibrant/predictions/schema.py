@@ -24,8 +24,8 @@ import numpy as np
 
 from calibrant.base.arrays import check_texts
 from calibrant.base.checks import check_choice, did_you_mean, listing, shorten
+from calibrant.predictions.data import Data
 
-DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
 SINGLE |= {"weight": ("weight",), "split": ("split",)}
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
@@ -90,7 +90,7 @@ class Schema:
     ``shape`` is that of one sample's data; ``positive`` the position of the positive class of two, if it is known.
     """
 
-    holds: str
+    data: type[Data]
     dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
     kind: str = "classification"
@@ -98,6 +98,11 @@ class Schema:
     ignore_index: int | None = IGNORED
     split: str | None = None
     positive: int | None = None
+
+    @property
+    def holds(self) -> str:
+        """The name of the column of the data."""
+        return self.data.name
 
     @property
     def num_classes(self) -> int | None:
@@ -129,18 +134,13 @@ class Schema:
         return max(1, numbers // max(1, self.numbers))
 
 
-def is_one_column(holds: str, shape: Sequence[int]) -> bool:
-    """Whether data of this shape are one column for two classes: ``[N]``, ``[N, 1]`` or ``[N, 1, H, W]``."""
-    return holds != "confidence" and (len(shape) == 1 or (len(shape) in (2, 4) and shape[1] == 1))
-
-
 def two_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of the two columns that one column stands for."""
     return (shape[0], 2, *shape[2:])
 
 
 def check_schema(
-    holds: str, dtype: np.dtype[Any], shape: Sequence[int], facts: Mapping[str, Any], prefix: str = ""
+    data: type[Data], dtype: np.dtype[Any], shape: Sequence[int], facts: Mapping[str, Any], prefix: str = ""
 ) -> Schema:
     """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``.
 
@@ -151,28 +151,28 @@ def check_schema(
         if name in facts:
             check_choice(f"{prefix}{name}", facts[name], options)
     kind, class_names = facts.get("kind", "classification"), facts.get("class_names")
-    form = "[N]" if holds == "confidence" else KINDS[kind]
+    form = KINDS[kind] if data.has_classes else "[N]"
     turned = kind == "tokens" and len(shape) == 3
     few = len(shape) > 1 and shape[-1 if turned else 1] < 2
     if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
-        size = "N >= 1" if holds == "confidence" else "T >= 1 and V >= 2" if kind == "tokens" else "N >= 1 and C >= 2"
+        size = "T >= 1 and V >= 2" if kind == "tokens" else "N >= 1 and C >= 2" if data.has_classes else "N >= 1"
         hints = {4: '; images take kind="segmentation"', 3: '; tokens [B, T, V] with labels [B, T] take kind="tokens"'}
         hint = hints.get(len(shape), "") if kind == "classification" else ""
         raise ValueError(
-            f"{prefix}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
+            f"{prefix}{data.name} must be floating point {form} with {size} (float16, float32 or float64), "
             f"got {dtype} {list(shape)}{hint}"
         )
     sample = tuple(int(n) for n in (shape[:0:-1] if turned else shape[1:]))
     if sample and sample[0] > MOST_CLASSES:
-        raise ValueError(f"{prefix}{holds} must be of at most {MOST_CLASSES:,} classes, got {sample[0]:,}")
+        raise ValueError(f"{prefix}{data.name} must be of at most {MOST_CLASSES:,} classes, got {sample[0]:,}")
     if class_names is not None:
         class_names = check_class_names(class_names, prefix)
         if len(class_names) != sample[0]:
             raise ValueError(f"{prefix}class_names must be {sample[0]}, one per class, got {len(class_names)}")
-    ignore_index = None if holds == "confidence" else facts.get("ignore_index", IGNORED)
+    ignore_index = facts.get("ignore_index", IGNORED) if data.has_classes else None
     if ignore_index is not None:
         ignore_index = _check_label(f"{prefix}ignore_index", ignore_index)
-    return Schema(holds, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, facts.get("split"))
+    return Schema(data, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, facts.get("split"))
 
 
 def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:

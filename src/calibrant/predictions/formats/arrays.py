@@ -43,6 +43,7 @@ from calibrant.base.arrays import Array, as_text, check_characters, check_texts,
 from calibrant.base.checks import shorten
 from calibrant.base.files import ArrayHeader, parse_json, read_header, read_into, sync, written_aside
 from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
+from calibrant.predictions.data import DATA
 from calibrant.predictions.files import (
     BROKEN,
     DataFile,
@@ -54,10 +55,11 @@ from calibrant.predictions.files import (
     open_first,
 )
 from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.locations import Location
 from calibrant.predictions.samples import rows_to_peek
-from calibrant.predictions.schema import DATA, GROUP, SINGLE, SPLIT, Schema
+from calibrant.predictions.schema import GROUP, SINGLE, SPLIT, Schema
 from calibrant.predictions.stores import BATCH, Store, first_dtypes
-from calibrant.predictions.values import Location, shape_hint, two_columns
+from calibrant.predictions.values import shape_hint
 
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 MOST_ARRAYS = 10_000  # of an archive or a safetensors file
@@ -253,7 +255,7 @@ class ArrayReader(Reader):
         if not self._is_converted(name):
             return values.transpose(0, 2, 1) if schema.is_turned(name) else values
         if name == schema.holds:
-            return two_columns(name, title, schema.positive or 0, values, location)
+            return schema.data.widen(title, schema.positive or 0, values, location)
         if name == "labels":
             return self.decoder.decode(title, as_text(location.prefix + title, values), schema.ignore_index, location)
         predicted, labels = (as_text(f"{location.prefix}labels", part) for part in parts)

@@ -45,10 +45,10 @@ from calibrant.predictions.formats.tables import (
     name_labels,
 )
 from calibrant.predictions.labels import LabelDecoder, LabelValues
+from calibrant.predictions.locations import Location, count_row, no_value
 from calibrant.predictions.samples import LONGEST_SAMPLE, as_sample, rows_to_peek
 from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, SPLIT, Schema, number_of
 from calibrant.predictions.stores import BATCH, Store
-from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
 LOOKED_AT = 20  # lines that tell how numbers are written

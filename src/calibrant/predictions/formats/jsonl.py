@@ -141,7 +141,7 @@ def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:
     """What a column holds, by its role and by the first line."""
     value = line.fields[column]
     if name == columns.holds:
-        return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
+        return "list" if isinstance(value, list) and columns.is_single and columns.data.has_classes else "number"
     if name in ("objectness", WEIGHT):
         return "number"
     if name == "correct" and not columns.compared:
@@ -218,7 +218,7 @@ def save_jsonl(store: Store, path: Path) -> None:
 def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
     """A row with a field per class where classes have names, to keep these."""
     row = row if schema.split is None else row | {SPLIT: schema.split}
-    if schema.class_names is None or schema.holds == "confidence":
+    if schema.class_names is None or not schema.data.has_classes:
         return row
     data = row.pop(schema.holds)
     return {f"{schema.holds}.{name}": value for name, value in zip(schema.class_names, data, strict=True)} | row

@@ -17,21 +17,15 @@ import pyarrow as pa
 from calibrant.base.arrays import Array, check_texts, check_width, map_levels
 from calibrant.base.checks import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.data import SINGLE_LABEL
 from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
 from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.locations import Location, count_row, no_value
 from calibrant.predictions.row_selection import select_split
 from calibrant.predictions.samples import as_sample, rows_to_peek
 from calibrant.predictions.schema import SPLIT, UNITS, WEIGHT, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
-from calibrant.predictions.values import (
-    SINGLE_LABEL,
-    Location,
-    class_positions,
-    count_row,
-    no_value,
-    two_columns,
-    verdict_of,
-)
+from calibrant.predictions.values import class_positions, verdict_of
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -187,7 +181,7 @@ def sample_shape(
     arrow_schema: Any, columns: ColumnMap, batches: Callable[[str], Iterable[Any]], stated: Sequence[int] | None = None
 ) -> tuple[int, ...]:
     """The shape of one sample: of the columns, of their type, as the file states it, or of the first list."""
-    if columns.holds == "confidence":
+    if not columns.data.has_classes:
         return ()
     column, *further = columns.sources(columns.holds)
     if not columns.is_single:
@@ -239,7 +233,7 @@ def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array
     if name == schema.holds and reader.columns.one_column:
         is_listed = is_list(column.type)
         numbers = _lists(column, source, (1,), location) if is_listed else _numbers(column, source, location)
-        return two_columns(name, reader.columns.title(name), schema.positive or 0, numbers, location)
+        return schema.data.widen(reader.columns.title(name), schema.positive or 0, numbers, location)
     if shape:
         return _lists(column, source, shape, location)
     expected = "numbers" if name in (schema.holds, "correct", "objectness", WEIGHT) else NUMBERS_OR_TEXT
