@@ -34,7 +34,7 @@ from calibrant.metrics import (
     paired_differences,
     split_name,
 )
-from calibrant.predictions import Predictions, check_group, resolve_repeats
+from calibrant.predictions import Predictions, check_group, refuse_weights, resolve_repeats
 from calibrant.selective import (
     FITTED_ON_THESE,
     Outcome,
@@ -288,6 +288,7 @@ def check(
     outcome = None
     if policy is not None:
         policy.check(predictions)
+        refuse_weights(predictions, "the judgement of a policy")
         outcome = Outcome(policy)
     collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
