@@ -29,11 +29,10 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from calibrant.base.arrays import Array
 from calibrant.base.files import open_regular
-from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.data import DATA
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
 from calibrant.predictions.locations import count_row
-from calibrant.predictions.schema import SPLIT, Schema, find_positive
+from calibrant.predictions.schema import SPLIT, ColumnMap, OpenOptions, Schema, find_positive
 from calibrant.predictions.stores import FileStore
 
 #: What is read and written, each with the module of `formats` that does it.

@@ -8,12 +8,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy.typing as npt
 
-from calibrant.predictions.columns import check_options
 from calibrant.predictions.data import Data
 from calibrant.predictions.files import format_function, format_of, is_remote, open_files
-from calibrant.predictions.holdout import draw_holdout
-from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
-from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, class_name
+from calibrant.predictions.rows import draw_holdout, first_rows, keep_rows, select_split
+from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, check_options, class_name
 from calibrant.predictions.stores import (
     BATCH,
     FileStore,

@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 
 from calibrant.base.checks import listing, shorten
 from calibrant.base.parquet import column_chunks
-from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.files import READ, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.formats import text
 from calibrant.predictions.formats.tables import is_text
-from calibrant.predictions.schema import Naming
+from calibrant.predictions.schema import ColumnMap, Naming, OpenOptions
 
 ROWS = 4096  # that are read at once
 LEAST_ROW = 16  # bytes that a value takes, at least, once it is read

@@ -15,8 +15,17 @@ from calibrant.base.checks import shorten
 from calibrant.predictions.data import DATA, Data
 from calibrant.predictions.labels import LabelValues, compare, read_two_classes
 from calibrant.predictions.locations import BLOCK, Location
-from calibrant.predictions.schema import GROUP, WEIGHT, Schema, as_name, check_schema, find_positive, two_shape
-from calibrant.predictions.values import NO_WEIGHT, check_any_weight, check_column
+from calibrant.predictions.schema import (
+    GROUP,
+    NO_WEIGHT,
+    WEIGHT,
+    Schema,
+    as_name,
+    check_schema,
+    find_positive,
+    two_shape,
+)
+from calibrant.predictions.values import check_any_weight, check_column
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Reader

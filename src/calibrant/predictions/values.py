@@ -17,7 +17,6 @@ SOFT_LABEL = (
 )
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
 GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
-NO_WEIGHT = "--column weight= (in Python columns={'weight': None})"
 VERDICT_WORDS = {
     True: ("true", "t", "yes", "y", "right", "correct", "1"),
     False: ("false", "f", "no", "n", "wrong", "incorrect", "0"),

@@ -42,7 +42,6 @@ import numpy as np
 from calibrant.base.arrays import Array, as_text, check_characters, check_texts, check_width
 from calibrant.base.checks import shorten
 from calibrant.base.files import ArrayHeader, parse_json, read_header, read_into, sync, written_aside
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
 from calibrant.predictions.data import DATA
 from calibrant.predictions.files import (
     BROKEN,
@@ -54,10 +53,20 @@ from calibrant.predictions.files import (
     file_errors,
     open_first,
 )
+from calibrant.predictions.hints import rows_to_peek
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.locations import Location
-from calibrant.predictions.samples import rows_to_peek
-from calibrant.predictions.schema import GROUP, SINGLE, SPLIT, Schema
+from calibrant.predictions.schema import (
+    FILE_FACTS,
+    GROUP,
+    SINGLE,
+    SPLIT,
+    ColumnMap,
+    OpenOptions,
+    Schema,
+    facts_of,
+    match_columns,
+)
 from calibrant.predictions.stores import BATCH, Store, first_dtypes
 from calibrant.predictions.values import shape_hint
 
@@ -279,7 +288,7 @@ class ArrayReader(Reader):
         return values
 
 
-# ---- opening ------------------------------------------------------------------------------------------------------
+# ---- opening --------------------------------------------------------------------------------------------------------
 def open_npz(path: Path, options: OpenOptions) -> ArrayReader:
     """Open an archive, whose members must be named as its directory says, and may not overlap."""
     with open_first(path) as (file, handle):
@@ -555,7 +564,7 @@ def parse_header(file: Any, size: int) -> ArrayHeader:
     return header
 
 
-# ---- writing ------------------------------------------------------------------------------------------------------
+# ---- writing --------------------------------------------------------------------------------------------------------
 def as_bytes(array: Array) -> memoryview:
     """The bytes of an array in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

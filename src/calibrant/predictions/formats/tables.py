@@ -27,7 +27,6 @@ from calibrant.base.arrays import Array, check_texts, check_width
 from calibrant.base.checks import shorten
 from calibrant.base.files import parse_json, written_aside
 from calibrant.base.parquet import column_chunks
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
 from calibrant.predictions.data import SINGLE_LABEL
 from calibrant.predictions.files import (
     RATIO,
@@ -41,11 +40,20 @@ from calibrant.predictions.files import (
     file_errors,
     open_first,
 )
+from calibrant.predictions.hints import as_sample, rows_to_peek
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.locations import Location, count_row, no_value
-from calibrant.predictions.row_selection import select_split
-from calibrant.predictions.samples import as_sample, rows_to_peek
-from calibrant.predictions.schema import SPLIT, WEIGHT, Schema
+from calibrant.predictions.rows import select_split
+from calibrant.predictions.schema import (
+    FILE_FACTS,
+    SPLIT,
+    WEIGHT,
+    ColumnMap,
+    OpenOptions,
+    Schema,
+    facts_of,
+    match_columns,
+)
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
 from calibrant.predictions.values import class_positions, verdict_of
 
@@ -369,7 +377,7 @@ def arrow_types(store: Store) -> dict[str, Any]:
     return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}
 
 
-# ---- Parquet ---
+# ---- Parquet --------------------------------------------------------------------------------------------------------
 class ParquetReader(TableReader):
     """A Parquet file of which only the footer has been read, and one row where a list's length is not in its type."""
 

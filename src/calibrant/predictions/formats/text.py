@@ -37,14 +37,26 @@ from calibrant.base.checks import shorten
 from calibrant.base.files import parse_json, written_aside
 from calibrant.base.spreadsheet import quote_formulas
 from calibrant.predictions import files
-from calibrant.predictions.column_names import are_unsigned, codes_of_columns
-from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import BROKEN, DataFile, Reader, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.formats.tables import TableReader, arrow_types, convert_batch, distinct_values
+from calibrant.predictions.hints import LONGEST_SAMPLE, as_sample, rows_to_peek
 from calibrant.predictions.labels import LabelDecoder, LabelValues
 from calibrant.predictions.locations import Location, count_row, no_value
-from calibrant.predictions.samples import LONGEST_SAMPLE, as_sample, rows_to_peek
-from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, SPLIT, UNITS, WEIGHT, Schema, number_of
+from calibrant.predictions.schema import (
+    ACTUAL,
+    GROUP,
+    PREDICTED,
+    SPLIT,
+    UNITS,
+    WEIGHT,
+    ColumnMap,
+    OpenOptions,
+    Schema,
+    are_unsigned,
+    codes_of_columns,
+    match_columns,
+    number_of,
+)
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
 
@@ -101,7 +113,7 @@ def name_labels(labels: Array, names: Sequence[str]) -> Array:
     return map_levels(labels, lambda label: names[label] if 0 <= label < len(names) else str(label), np.str_)
 
 
-# ---- CSV ---
+# ---- CSV ------------------------------------------------------------------------------------------------------------
 class Dialect(NamedTuple):
     """How a file is written: what separates fields, and what stands before the decimals of a number."""
 
@@ -459,7 +471,7 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
     return [f"{schema.holds}.{name}" for name in schema.class_names]
 
 
-# ---- JSON lines ---
+# ---- JSON lines -----------------------------------------------------------------------------------------------------
 class JsonLine(NamedTuple):
     """An object of a file, and the number of its line."""
 
