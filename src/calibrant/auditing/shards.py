@@ -74,7 +74,7 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
     for batch in predictions.batches():
         if collected.rows < first_rows:
-            values = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
+            values = np.ascontiguousarray(batch.data.values[: first_rows - collected.rows])
             value_crc = zlib.crc32(values.tobytes(), value_crc)
             part.value_bytes += values.nbytes
         add_batch(collected, batch)
@@ -257,7 +257,7 @@ def _sizes_in_headers(pieces: Sequence[Predictions]) -> list[Size] | None:
         if None in counts:
             return None
         rows = sum(count or 0 for count in counts)
-        positions = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
+        positions = math.prod(store.schema.shape_of("labels"))
         sizes.append((rows, rows * positions))
     return sizes
 
@@ -275,7 +275,7 @@ def _check_none_ignored(part: Part) -> Part:
 def _count_samples(piece: Predictions) -> Size:
     """Rows and samples that count, from the labels alone; runs on any machine."""
     rows = samples = 0
-    name = "correct" if piece.holds == "confidence" else "labels"
+    name = piece.data_type.truth
     for block in piece._store.blocks(2**16, [name]):
         values = block[name]
         rows += len(values)

@@ -14,7 +14,7 @@ import numpy as np
 from calibrant.base.arrays import Array, Doubles, R, as_kind_of, as_numpy, class_rows, in_threads, row_slices
 from calibrant.base.checks import Ints, as_logits, check_finite
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, refuse_weights, replace_data
+from calibrant.predictions import FLOOR, Predictions, refuse_weights, replace_data
 
 Pair = tuple[Array, Ints]
 
@@ -27,11 +27,7 @@ LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logi
 
 def logits_of(batch: Predictions, floor: float = FLOOR) -> Array:
     """The logits of predictions; of probabilities, their logarithms in float64, with ``floor`` for smaller ones."""
-    if batch.holds == "confidence":
-        raise ValueError("logits or probabilities of every class are needed, got confidences alone")
-    if batch.holds == "logits":
-        return as_logits(batch.logits)
-    return log_probabilities(as_logits(batch.probabilities), floor)
+    return batch.data.logits(floor)
 
 
 def _parts(z: Array) -> Iterator[slice]:
@@ -73,11 +69,7 @@ class Stream:
             _check_fittable(logits, labels)
             self._source: Predictions | Pair = logits
             self.num_classes = int(logits.num_classes)
-            if logits.holds == "probabilities":
-                digits = Digits(self.num_classes)
-                for batch in logits.batches():
-                    digits.add(batch.probabilities)
-                self.floor = digits.floor
+            self.floor = logits.data_type.find_floor(logits)
             self.rows = len(logits) * math.prod(logits._store.schema.shape_of("labels"))
             self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
             return
@@ -168,7 +160,7 @@ def _check_fittable(predictions: Predictions, labels: Any) -> None:
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a fit needs labels, and these predictions have none")
-    if predictions.holds == "confidence":
+    if not predictions.data_type.has_classes:
         raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
     refuse_weights(predictions, "a fit")
 
