@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from calibrant.base.files import written_aside
 from calibrant.base.numbers import count
 from calibrant.base.progress import Progress, silent, track
-from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, count_shared, repeat_words, resolve_repeats
+from calibrant.predictions import (
+    REPEAT_REMEDIES,
+    UNITS,
+    Predictions,
+    count_shared,
+    refuse_weights,
+    repeat_words,
+    resolve_repeats,
+)
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
@@ -177,6 +185,7 @@ def audit(
     options: dict[str, Any] = {}
     if policy is not None:
         policy.check(main_predictions)
+        refuse_weights(main_predictions, "the judgement of a policy")
         outcome = options["outcome"] = Outcome(policy)
     collected = {main: collect_from(main_predictions, groups=columns, stage=f"reading {main}", **options)}
     if policy is not None and policy.calibrator is not None:
@@ -218,6 +227,8 @@ def audit(
     words = commands or PythonWords()
     if repeats or any(part.repeats.repeats for part in (collected[best], held_out) if part is not None):
         words = replace(words, repeats=("--repeats", "first"))  # without which a fit is refused
+    if models[best].weighted:
+        words = words.without_weights()
     step = next_step(words, best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",

@@ -35,7 +35,7 @@ from calibrant.metrics import (
     split_name,
 )
 from calibrant.policy import FITTED_ON_THESE, Outcome, Policy
-from calibrant.predictions import Predictions, check_group, resolve_repeats
+from calibrant.predictions import Predictions, check_group, refuse_weights, resolve_repeats
 from calibrant.promises import PROMISES, coverage_interval, risk_interval
 
 Status = Literal["pass", "fail", "unknown"]
@@ -286,6 +286,7 @@ def check(
     outcome = None
     if policy is not None:
         policy.check(predictions)
+        refuse_weights(predictions, "the judgement of a policy")
         outcome = Outcome(policy)
     collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}

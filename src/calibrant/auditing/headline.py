@@ -326,6 +326,13 @@ class CommandWords:
 
     validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
+    def without_weights(self) -> CommandWords:
+        """The same of samples without weights, which a policy does not take."""
+        pairs = zip(self.reading, [*self.reading[1:], ""], strict=True)
+        starts = {i for i, pair in enumerate(pairs) if pair[0] == "--column" and pair[1].startswith("weight=")}
+        reading = [word for i, word in enumerate(self.reading) if not {i, i - 1} & starts]
+        return replace(self, reading=(*reading, "--column", "weight="))
+
     def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""
         selecting = self.selecting_val if file == self.val else ()
@@ -363,7 +370,13 @@ class PythonWords:
     val: str = "val"
     repeats: Sequence[str] = ()  # the options about rows that repeat an id
 
+    unweighted: str = ""  # the call that leaves weights out
+
     validation, test = "val", "test"
+
+    def without_weights(self) -> PythonWords:
+        """The same of samples without weights, which a policy does not take."""
+        return replace(self, unweighted=".unweighted()")
 
     def fit(self, file: str, *options: str) -> str:
         """The line that fits a policy."""
@@ -380,11 +393,12 @@ class PythonWords:
             name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
             for name, texts in arguments.items()
         }
-        return f"Policy.fit({file}, {', '.join(f'{name}={value}' for name, value in values.items())})"
+        return f"Policy.fit({file}{self.unweighted}, {', '.join(f'{name}={value}' for name, value in values.items())})"
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
-        return f"audit({file}, policy=policy{', repeats=' + repr(self.repeats[1]) if self.repeats else ''})"
+        repeats = f", repeats={self.repeats[1]!r}" if self.repeats else ""
+        return f"audit({file}{self.unweighted}, policy=policy{repeats})"
 
     def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
@@ -396,7 +410,7 @@ class PythonWords:
 
     def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        source = f"{file}.without_repeats()" if self.repeats else file
+        source = f"{file}{self.unweighted}" + (".without_repeats()" if self.repeats else "")
         return f"fit, judge = {source}.holdout()\n{PythonWords().fit_and_judge('fit', 'judge', *options)}"
 
 

@@ -120,9 +120,12 @@ def _absorb(total: Collected, part: Part) -> None:
     added = part.collected
     total.sketch = total.sketch + added.sketch
     _absorb_predicted(total, added)
-    for name in ("overall", "by_class", "classwise", "clusters", "overlaps", "object_sizes"):
+    if total.classwise is not None and added.classwise is not None:
+        total.classwise.absorb(added.classwise)
+    for name in ("overall", "by_class", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
-            _add_tables(table, getattr(added, name))
+            for part_name, value in vars(getattr(added, name)).items():
+                setattr(table, part_name, getattr(table, part_name) + value)
     for name, (levels, breakdown) in added.groups.items():
         _add_group(*total.groups[name], levels, breakdown)
     # Stable: of equally confident errors the first ones stay.
@@ -132,6 +135,8 @@ def _absorb(total: Collected, part: Part) -> None:
     total.logits.absorb(added.logits)
     total.rows, total.samples = added.rows, added.samples
     total.impossible += added.impossible
+    total.impossible_weights += added.impossible_weights
+    total.errors += added.errors
     if total.digits is not None and added.digits is not None:
         total.digits.absorb(added.digits)
     total.ignored += added.ignored
@@ -152,13 +157,6 @@ def _absorb_predicted(total: Collected, added: Collected) -> None:
         total.class_levels = total.by_class = None
         return
     _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
-
-
-def _add_tables(table: Any, added: Any) -> None:
-    """Add counts and sums; the kind and the bin edges of a table stay."""
-    for name, value in vars(added).items():
-        if name not in ("kind", "inner"):
-            setattr(table, name, getattr(table, name) + value)
 
 
 def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:

@@ -88,6 +88,8 @@ def apply_command(
     if outcome.labelled and (repeats := predictions.repeats):
         words = repeat_words(repeats, len(predictions), predictions.kind)
         remark(f"note: {words}; whether the promise is kept is judged as if all were independent", quiet)
+    if outcome.labelled and predictions.weighted:
+        remark("note: the importance weights are not used: a promise is of samples that were drawn alike", quiet)
     remark(f"wrote {path}", quiet)
     if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)

@@ -98,16 +98,34 @@ class Reliability:
     Attributes:
         low: lower edge of each bin, not part of it (0 is part of the first).
         high: upper edge, part of the bin.
-        count: how many predictions lie in it.
+        count: how many predictions lie in it, or the sum of their weights.
         confidence: their mean confidence, NaN in an empty bin.
         accuracy: the share that is right, NaN in an empty bin.
     """
 
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
-    count: npt.NDArray[np.int64]
+    count: npt.NDArray[Any]
     confidence: npt.NDArray[np.float64]
     accuracy: npt.NDArray[np.float64]
+
+    @property
+    def effective(self) -> npt.NDArray[Any]:
+        """How many predictions of equal weight would be as certain as those of each bin."""
+        return self.count
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedReliability(Reliability):
+    """The same of predictions with weights; ``squares`` are the sums of squared weights of each bin."""
+
+    squares: npt.NDArray[np.float64]
+
+    @property
+    def effective(self) -> npt.NDArray[Any]:
+        """How many predictions of equal weight would be as certain as those of each bin."""
+        numbers = np.divide(np.square(self.count), self.squares, out=np.zeros(len(self.count)), where=self.squares > 0)
+        return np.maximum(np.rint(numbers), self.count > 0).astype(np.int64)
 
 
 def reliability(
@@ -125,16 +143,20 @@ def reliability(
         [Guo2017] Sec. 2.
     """
     if isinstance(confidence, Groups):
-        table, edges = merge_bins(confidence, bins), bin_edges(bins)
+        edges, table, squares = bin_edges(bins), merge_bins(confidence, bins), confidence.squares
+        if squares is not None:
+            squares = merge_bins(replace(confidence, count=squares), bins).count
     else:
         values, correct, weights, precision = _arrays(confidence, correct, weight)
         edges = bin_edges(bins, precision)
         table = _sum_bins(values, correct, weights, edges)
-    count = table.count
-    means = [
-        np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in (table.sure, table.right)
-    ]
-    return Reliability(edges[:-1], edges[1:], count, *means)
+        squares = None if weights is None else _sum_bins(values, correct, np.square(weights), edges).count
+    means, accuracies = (
+        np.divide(part, table.count, out=np.full(len(table.count), np.nan), where=table.count > 0)
+        for part in (table.sure, table.right)
+    )
+    columns = edges[:-1], edges[1:], table.count, means, accuracies
+    return Reliability(*columns) if squares is None else WeightedReliability(*columns, squares)
 
 
 @measured

@@ -34,7 +34,7 @@ from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
 from calibrant.policy import Policy, bin_counts, class_counts, decision_chunks
-from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats
+from calibrant.predictions import IGNORED, Predictions, check_group, refuse_weights, resolve_repeats
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -282,6 +282,7 @@ def count_batch(
     labels are handed on.
     """
     policy.check(predictions)
+    refuse_weights(predictions, "a watch")
     predictions = resolve_repeats(predictions, repeats)
     if by_group is not None:
         check_group(predictions, by_group)

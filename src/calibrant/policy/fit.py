@@ -21,7 +21,15 @@ from calibrant.policy.prediction_sets import SetFit, count_sets
 from calibrant.policy.selection import ORDER_KEEPING, ChoiceSamples, Selection, collect_choice, group_names, select
 from calibrant.posthoc import NORMALISED, NumpyOps, msp_formula
 from calibrant.posthoc.scores import FORMULAS, Score
-from calibrant.predictions import IGNORED, Digits, Predictions, check_group, log_probabilities, resolve_repeats
+from calibrant.predictions import (
+    IGNORED,
+    Digits,
+    Predictions,
+    check_group,
+    log_probabilities,
+    refuse_weights,
+    resolve_repeats,
+)
 from calibrant.promises import Cost, Promise, Risk, Sets, parse_promises
 from calibrant.promises.parts import ScoredSamples, ThresholdTarget
 from calibrant.promises.split import (
@@ -202,6 +210,7 @@ def check_fittable(predictions: Predictions) -> None:
         raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
+    refuse_weights(predictions, "a promise")
 
 
 def check_arguments(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:

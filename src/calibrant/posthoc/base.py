@@ -23,7 +23,7 @@ from calibrant.base.arrays import (
 )
 from calibrant.base.checks import Ints, as_logits, check_finite
 from calibrant.posthoc.ops import NumpyOps, Ops, V
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
+from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, refuse_weights, replace_data
 
 Pair = tuple[Array, Ints]
 
@@ -134,6 +134,7 @@ def _check_fittable(predictions: Predictions, labels: Any) -> None:
         raise ValueError("a fit needs labels, and these predictions have none")
     if predictions.holds == "confidence":
         raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
+    refuse_weights(predictions, "a fit")
 
 
 class Parameters:

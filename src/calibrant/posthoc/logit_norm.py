@@ -133,7 +133,7 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, lis
     def work(z: Array, y: Ints) -> tuple[Doubles, Bools, list[dict[int, Array]]]:
         reduced = reduce_rows(z, y, "logits", np.float64)
         scores = [norm._scores(z, tried) for norm, tried in zip(norms, powers, strict=True)]
-        return 1 / reduced.total, reduced.predicted == y, scores
+        return 1 / (1 + reduced.others), reduced.predicted == y, scores
 
     confidence, correct, scores = zip(*data.map(work), strict=True)
     by_power = [

@@ -16,7 +16,7 @@
 
 from calibrant.predictions.files import Remote, format_of, is_remote
 from calibrant.predictions.holdout import count_shared
-from calibrant.predictions.predictions import Predictions, check_group, has_split, replace_data
+from calibrant.predictions.predictions import Predictions, check_group, has_split, refuse_weights, replace_data
 from calibrant.predictions.row_selection import REPEAT_REMEDIES, RepeatCount, repeat_words, resolve_repeats
 from calibrant.predictions.schema import (
     IGNORED,

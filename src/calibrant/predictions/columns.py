@@ -27,6 +27,7 @@ from calibrant.predictions.schema import (
     SINGLE,
     SPLIT,
     SPLIT_WORDS,
+    WEIGHT,
     Names,
     Naming,
     Schema,
@@ -42,7 +43,7 @@ from calibrant.predictions.schema import (
     one_column_kind,
     two_shape,
 )
-from calibrant.predictions.values import SINGLE_LABEL
+from calibrant.predictions.values import NO_WEIGHT, SINGLE_LABEL
 
 MOST_GROUPS = 1000
 MOST_COLUMNS = 200_000
@@ -231,7 +232,7 @@ class _Matcher(ColumnErrors):
         if holds == "confidence":
             columns["correct"] = self._correct()
             columns |= self._classes()
-        for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
+        for name in (*(() if holds == "confidence" else ("labels",)), "ids", "objectness", WEIGHT):
             column = self._single(name, SINGLE[name])
             if column is not None:
                 columns[name] = column
@@ -241,6 +242,7 @@ class _Matcher(ColumnErrors):
                     raise ValueError(f"{self.path}: holds {listing(label_columns, 3)} as labels, but {SINGLE_LABEL}")
                 raise self.lacking("no labels", name, {holds: sources})
         columns |= self._groups()
+        self._check_weight(columns)
         if (split := self._split_column()) is not None:
             columns[SPLIT] = split
         if not isinstance(sources, str):
@@ -278,6 +280,14 @@ class _Matcher(ColumnErrors):
             if column not in self.present:
                 raise self.absent(str(column) if name in mapped else name.removeprefix(GROUP), "group")
         return groups
+
+    def _check_weight(self, columns: Mapping[str, Columns]) -> None:
+        """Refuse a column that is taken for weights by its name and asked for as a group."""
+        if WEIGHT in columns and columns[WEIGHT] in [columns[name] for name in columns if name.startswith(GROUP)]:
+            raise ValueError(
+                f"{self.path}: the column {shorten(str(columns[WEIGHT]))!r} holds importance weights and is no group: "
+                f"to take it as a group, say that it holds no weights with {NO_WEIGHT}"
+            )
 
     def _correct(self) -> Columns:
         """The column correct, or those whose agreement it is."""

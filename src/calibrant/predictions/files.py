@@ -11,6 +11,7 @@ stamp before the first byte is read and after the last.
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import glob
 import importlib
@@ -286,6 +287,13 @@ class Reader:
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, or None."""
         return None
+
+    def without(self, name: str) -> Reader:
+        """The same file without a column of ours."""
+        reader = copy.copy(self)
+        kept = {key: source for key, source in self.columns.columns.items() if key != name}
+        reader.columns, reader.names = replace(self.columns, columns=kept), tuple(n for n in self.names if n != name)
+        return reader
 
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: text, or numbers that may be names."""

@@ -40,7 +40,7 @@ _GRADES = ("right", "wrong", "correct", "incorrect")
 _LOGARITHM = re.compile(r"log|(^|_)(ll|lp)($|_)", re.I)
 METADATA_NAME = re.compile(
     r"|unnamed: 0|.*(^|_)ids?|index|idx|row|split|fold|text|sentence|file|filename|path|name|image|date|time|timestamp|"
-    r"topic|task|category|domain|subject|source|group|site|sex|gender|cluster|model|language|seed|year|objectness|"
+    r"topic|task|category|domain|subject|source|group|site|sex|gender|cluster|model|language|seed|year|objectness|(sample_?)?weights?|"
     r"(is_?|was_?)?(wrong|incorrect|error|mistaken?|misclassified)|group\..*",
     re.I,
 )

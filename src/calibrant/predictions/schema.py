@@ -27,10 +27,11 @@ from calibrant.base.checks import check_choice, did_you_mean, listing, shorten
 
 DATA = ("logits", "probabilities", "confidence")
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
-SINGLE |= {"split": ("split",)}
+SINGLE |= {"weight": ("weight",), "split": ("split",)}
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
 ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
 GROUP = "group."
+WEIGHT = "weight"  # importance weights, one per sample
 SPLIT = "split"  # a column that says for every row what it is used for, or one fact for all
 #: Customary names of columns, compared without regard to case.
 CUSTOMARY_NAMES = {
@@ -58,7 +59,7 @@ SPLITS = ("train", "val", "test")
 SPLIT_WORDS = {name: name for name in SPLITS} | {"training": "train", "testing": "test"}
 SPLIT_WORDS |= dict.fromkeys(("valid", "validation", "dev", "development"), "val")
 #: Columns of ours that a file may have and a caller may leave out.
-OMITTABLE = ("ids", "objectness", SPLIT)
+OMITTABLE = ("ids", "objectness", WEIGHT, SPLIT)
 LONGEST_NAME = 1000
 MOST_CLASSES = 1 << 19  # twice the largest vocabularies of language models
 #: Pairs whose second member is positive by convention.

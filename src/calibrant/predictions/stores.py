@@ -11,9 +11,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from calibrant.base.arrays import Array, as_numpy, as_text, check_width
+from calibrant.base.checks import shorten
 from calibrant.predictions.labels import LabelValues, compare, read_two_classes
-from calibrant.predictions.schema import GROUP, Schema, as_name, check_schema, find_positive, is_one_column, two_shape
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance, two_columns
+from calibrant.predictions.schema import (
+    GROUP,
+    WEIGHT,
+    Schema,
+    as_name,
+    check_schema,
+    find_positive,
+    is_one_column,
+    two_shape,
+)
+from calibrant.predictions.values import (
+    BLOCK,
+    NO_WEIGHT,
+    Location,
+    check_any_weight,
+    check_column,
+    sum_errors,
+    sum_tolerance,
+    two_columns,
+)
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Reader
@@ -48,9 +67,17 @@ class MemoryStore:
         columns = {name: array[rows] for name, array in self.columns.items()}
         return MemoryStore(self.schema, columns if isinstance(rows, slice) else freeze(columns))
 
+    def without(self, name: str) -> MemoryStore:
+        """The same samples without a column."""
+        return MemoryStore(self.schema, {key: array for key, array in self.columns.items() if key != name})
+
     def load(self) -> MemoryStore:
         """Everything in memory: itself."""
         return self
+
+    def title(self, name: str) -> str:
+        """What a column is called."""
+        return name
 
     def describe(self) -> str:
         """The number of samples."""
@@ -88,6 +115,8 @@ class FileStore:
             if array is None:
                 (columns,) = self.blocks(sys.maxsize, [name])
                 array = columns[name]
+            if name == WEIGHT:
+                check_any_weight(array, f"{self.readers[0].path}: ")
             array.setflags(write=False)
             self.cache[name] = array
         return self.cache[name]
@@ -133,7 +162,17 @@ class FileStore:
     def load(self) -> MemoryStore:
         """All columns, in one pass over the files."""
         (columns,) = self.blocks(sys.maxsize, self.names)
+        if WEIGHT in columns:
+            check_any_weight(columns[WEIGHT], f"{self.readers[0].path}: ")
         return MemoryStore(self.schema, freeze(columns))
+
+    def without(self, name: str) -> FileStore:
+        """The same samples without a column, which is then not read."""
+        return FileStore([reader.without(name) for reader in self.readers])
+
+    def title(self, name: str) -> str:
+        """What the files call a column."""
+        return self.readers[0].columns.sources(name)[0]
 
     def describe(self) -> str:
         """The number of samples, if known, and their files."""
@@ -249,6 +288,7 @@ def store_arrays(
     ids: Any = None,
     groups: Any = None,
     objectness: Any = None,
+    weight: Any = None,
     **facts: Any,
 ) -> MemoryStore:
     """Check the arrays that a caller gives: the data with labels or correct, and optional columns."""
@@ -256,7 +296,8 @@ def store_arrays(
     if absent is not None:
         raise ValueError(f"{absent} must be an array, got None")
     holds = next(iter(data))
-    values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
+    optional = {"ids": ids, "objectness": objectness, WEIGHT: weight}
+    values_of = data | (further or {}) | optional | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
     if "labels" in arrays and arrays[holds][0].ndim <= 2 and arrays["labels"][0].shape[1:] == (1,):
         labels, is_ours = arrays["labels"]
@@ -278,6 +319,8 @@ def store_arrays(
         columns[name] = check_column(name, array, len(numbers), schema, Location())
         if is_ours or columns[name] is not array:
             columns[name].setflags(write=False)
+    if WEIGHT in columns:
+        check_any_weight(columns[WEIGHT])
     return MemoryStore(schema, columns)
 
 
@@ -333,7 +376,24 @@ def _group_columns(groups: Any) -> dict[str, Any]:
 
 
 def find_remarks(store: Store) -> tuple[str, ...]:
-    """What is odd about valid values, one sentence each."""
+    """What a reader should know about valid values, one sentence each: what is odd, and what was taken for weights."""
+    return (*_find_oddities(store), *_describe_weights(store))
+
+
+def _describe_weights(store: Store) -> tuple[str, ...]:
+    """What was taken for weights, in a pass over that column: a person's weight in kilograms is none."""
+    if WEIGHT not in store.names:
+        return ()
+    low, high = np.inf, -np.inf
+    for block in store.blocks(GRAIN, [WEIGHT]):
+        low, high = min(low, block[WEIGHT].min()), max(high, block[WEIGHT].max())
+    return (
+        f"Column {shorten(store.title(WEIGHT))}: importance weights from {low:.4g} to {high:.4g}; if they are "
+        f"something else, {NO_WEIGHT} leaves them out.",
+    )
+
+
+def _find_oddities(store: Store) -> tuple[str, ...]:
     holds, positive = store.schema.holds, store.schema.positive
     # What all values are so far; each is dropped at the first block in which it is not so.
     odd = {"logits": {"softmax", "column", "logarithms"}, "probabilities": {"decisions"}}.get(holds, {"decided"})

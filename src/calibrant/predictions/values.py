@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrant.base.arrays import Array, as_text, map_levels
 from calibrant.base.checks import FARTHEST_SUM, did_you_mean, listing, shorten
-from calibrant.predictions.schema import GROUP, IGNORED, Schema, number_of
+from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, Schema, number_of
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
 SINGLE_LABEL = (
@@ -28,6 +28,7 @@ SOFT_LABEL = (
 )
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
 GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
+NO_WEIGHT = "--column weight= (in Python columns={'weight': None})"
 FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits, where none is 0 and none was rounded
 MOST_PLACES = {2: 2, 4: 5, 8: 6}  # decimal places that rounding shows in, by the bytes of a number
 FIRST = 1 << 12  # numbers whose decimal places are counted first
@@ -99,6 +100,8 @@ def check_column(
         if name == "probabilities":
             _check_sums(array, location)
         return array
+    if name == WEIGHT:
+        return _check_weight(title, array, shape, location)
     if name == "labels":
         return _check_labels(title, array, shape, schema, location)
     if name == "correct":
@@ -183,6 +186,23 @@ def _check_share(name: str, title: str, array: Array, location: Location) -> Non
                     hint = " (if these are logits or logarithms of probabilities, name them logits)"
                 text = f"{title} must lie in 0..1"
                 raise value_error(text, block, outside, location, start=start, classes=True, hint=hint)
+
+
+def _check_weight(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
+    if array.shape != shape or array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise _shape_error(title, "numbers, importance weights", array, shape, location)
+    for start, block in row_blocks(array):
+        odd = ~(np.isfinite(block) & (block >= 0))
+        if odd.any():
+            text = f"{title} must be importance weights, finite and at least 0"
+            raise value_error(text, block, odd, location, start=start)
+    return array.astype(np.float64, copy=False)
+
+
+def check_any_weight(weight: Array, prefix: str = "") -> None:
+    """Refuse weights that are all 0; in a stream, where not all of them are known, only their sum can tell."""
+    if not weight.any():
+        raise ValueError(f"{prefix}{WEIGHT} must be above 0 in some row, got 0 in all {len(weight)}")
 
 
 def two_columns(holds: str, title: str, positive: int, values: Array, location: Location) -> Array:

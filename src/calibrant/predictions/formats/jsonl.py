@@ -27,7 +27,7 @@ from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, check_expansion, file_errors, open_first
 from calibrant.predictions.formats.tables import TableReader, check_rows, decompress, name_labels
 from calibrant.predictions.samples import as_sample, rows_to_peek
-from calibrant.predictions.schema import SPLIT, Schema
+from calibrant.predictions.schema import SPLIT, WEIGHT, Schema
 from calibrant.predictions.stores import BATCH, Store
 from calibrant.predictions.values import VERDICTS, verdict_of
 
@@ -142,7 +142,7 @@ def _kind(name: str, columns: ColumnMap, line: JsonLine, column: str) -> str:
     value = line.fields[column]
     if name == columns.holds:
         return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
-    if name == "objectness":
+    if name in ("objectness", WEIGHT):
         return "number"
     if name == "correct" and not columns.compared:
         return "verdict"

@@ -21,7 +21,7 @@ from calibrant.predictions.files import Reader, choose_decoders, file_errors, su
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.row_selection import select_split
 from calibrant.predictions.samples import as_sample, rows_to_peek
-from calibrant.predictions.schema import SPLIT, UNITS, Schema
+from calibrant.predictions.schema import SPLIT, UNITS, WEIGHT, Schema
 from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
 from calibrant.predictions.values import (
     SINGLE_LABEL,
@@ -242,7 +242,7 @@ def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array
         return two_columns(name, reader.columns.title(name), schema.positive or 0, numbers, location)
     if shape:
         return _lists(column, source, shape, location)
-    expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
+    expected = "numbers" if name in (schema.holds, "correct", "objectness", WEIGHT) else NUMBERS_OR_TEXT
     return _values(column, source, location, expected)
 
 

@@ -1,4 +1,4 @@
-"""Figures of SC's analyses: they draw what `calibrant.selective` has computed.
+"""Figures of SC's analyses: they draw what `calibrant.papers` has computed.
 
 Each function takes a path (``.png``, ``.svg``, ``.pdf``) or a matplotlib axis to draw on. The legend stands below the
 axis, where it hides nothing; on an axis of a figure without a layout (such as ``layout="constrained"``) it goes where
