@@ -332,7 +332,7 @@ def _check_arguments(
             raise ValueError(f"{text} is about a policy that promises a {asked.name}, and this one does not")
         if requirement.is_relative and baseline is None:
             raise ValueError(f"{text} is a comparison: give a baseline")
-        if predictions.holds == "confidence" and requirement.metric in ("nll", "brier", "classwise_ece"):
+        if not predictions.data_type.has_classes and requirement.metric in ("nll", "brier", "classwise_ece"):
             raise ValueError(f"{text} needs logits or probabilities, and the predictions hold confidences")
     if groups is not None:
         check_group(predictions, groups)

@@ -158,10 +158,10 @@ def _report_activity(
     import torch
 
     from calibrant._lens import activity
-    from calibrant.predictions import Predictions
+    from calibrant.predictions import Logits, Predictions
 
     data = Predictions.open(path, columns={"split": None})
-    if data.holds != "logits":
+    if data.data_type is not Logits:
         raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")
     if data.kind != "classification":
         raise ValueError(f"{path}: a lens looks at classifications, the file holds {data.kind}")

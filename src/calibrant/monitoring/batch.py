@@ -238,7 +238,7 @@ def decide_rows(
         group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
         numbers = None if group_names is None else policy.group_numbers(group_names)
         hashes = None if batch.ids is None else hash_ids(batch.ids.tolist())
-        for rows, answer in decision_chunks(policy, getattr(batch, batch.holds), numbers):
+        for rows, answer in decision_chunks(policy, batch.data.values, numbers):
             inside = None if names is None else names[rows]
             if policy.classes is not None:
                 inside = class_parts(policy, None if group_names is None else group_names[rows], answer.label[:, 0])
@@ -372,7 +372,7 @@ class BatchFingerprint:
     def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
         """The same parts of a batch, each taken in as it passes."""
         for part in parts:
-            self._values.update(np.ascontiguousarray(getattr(part, part.holds), dtype=np.float64).tobytes())
+            self._values.update(np.ascontiguousarray(part.data.values, dtype=np.float64).tobytes())
             if part.ids is not None:
                 names = "".join(f"{name}\0" for name in part.ids.tolist())
                 self._ids.update(names.encode("utf-8", "surrogatepass"))

@@ -8,11 +8,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy.typing as npt
 
-from calibrant.predictions.columns import check_options
-from calibrant.predictions.files import format_of, is_remote, open_files
-from calibrant.predictions.holdout import draw_holdout
-from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
-from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, class_name
+from calibrant.predictions.data import Data
+from calibrant.predictions.files import format_function, format_of, is_remote, open_files
+from calibrant.predictions.rows import draw_holdout, first_rows, keep_rows, select_split
+from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, check_options, class_name
 from calibrant.predictions.stores import (
     BATCH,
     FileStore,
@@ -50,6 +49,7 @@ class Predictions:
 
     Attributes:
         holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
+        data: the numbers as `Logits`, `Probabilities` or `Scores`; `data_type` is that type, without reading them.
         logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, V, T]``; None if
             there are none, as for all columns that follow.
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
@@ -308,11 +308,9 @@ class Predictions:
         """
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
-        kind = format_of(Path(path))
-        if spreadsheet_safe and kind.__name__.endswith(".csv"):
-            kind.save(self._store, Path(path), spreadsheet_safe=True)
-        else:
-            kind.save(self._store, Path(path))
+        suffix = format_of(Path(path))
+        settings = {"spreadsheet_safe": True} if spreadsheet_safe and suffix == ".csv" else {}
+        format_function("save", suffix)(self._store, Path(path), **settings)
 
     def load(self) -> Predictions:
         """The same predictions with all arrays in memory; to read a file, use `open`."""
@@ -401,8 +399,19 @@ class Predictions:
     weight = _Column()
 
     @property
+    def data(self) -> Data:
+        """The numbers, as what they are: `Logits`, `Probabilities` or `Scores`."""
+        schema = self._store.schema
+        return schema.data(self._store.column(schema.holds))
+
+    @property
+    def data_type(self) -> type[Data]:
+        """What the data are; unlike `data`, this reads none."""
+        return self._store.schema.data
+
+    @property
     def holds(self) -> str:
-        """What the data are: logits, probabilities or confidence."""
+        """What the data are, by name: logits, probabilities or confidence."""
         return self._store.schema.holds
 
     @property

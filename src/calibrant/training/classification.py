@@ -13,6 +13,7 @@ from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, r
 from calibrant.models import evaluation_mode, physical_memory
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.datasets import DataSets, evaluation_pipeline
+from calibrant.training.distributed import gather_rows
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -130,11 +131,17 @@ class Classification(Task):
             unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
             interpolate=run.recipe.data.interpolate,
         )  # fmt: skip
+        observed: list[Tensor] = []
         for batch, logits in batches_with_logits:
             if not bool(torch.isfinite(logits).all()):
                 step = run.progress.step
                 raise DivergedError(f"logits of validation samples became NaN or infinite after step {step}")
-            tally.update(logits, batch.labels if batch.masks is None else batch.masks)
+            target = batch.labels if batch.masks is None else batch.masks
+            tally.update(logits, target)
+            if run.loss.learns_from_validation:
+                observed.append(run.loss.observe(logits, labels_at(target, logits).to(logits.device)))
+        if run.loss.learns_from_validation:
+            run.observed = gather_rows(observed, run.fabric.device)
         return tally.compute()
 
     def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:

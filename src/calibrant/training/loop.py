@@ -154,7 +154,6 @@ def _train(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> 
                     event_log("checkpoint", {"step": progress.step})
                 if is_interrupted:
                     raise KeyboardInterrupt
-            run.loss.end_epoch()
             progress.epoch, progress.batch = progress.epoch + 1, 0
             _check_weights(run)
             _end_epoch(run, sets, folder, event_log)
@@ -260,7 +259,7 @@ def _in_any_process(run: Run, here: bool) -> bool:
 
 
 def _end_epoch(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> None:
-    """Validate, log, and keep the best model."""
+    """Validate, let the loss learn from it, log, and keep the best model."""
     progress, training = run.progress, run.recipe.training
     entry: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
     if run.fabric.world_size > 1:
@@ -268,6 +267,7 @@ def _end_epoch(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog)
             torch.distributed.broadcast(buffer, src=0)
     if sets.val is not None:
         entry |= {f"val_{name}": value for name, value in run.task.validate(run, sets.val).items()}
+    run.loss.end_epoch(run.observed)
     progress.history.append(entry)
     event_log("epoch", entry)
     value, sign = entry.get(f"val_{training.best_by}", math.nan), describe(training.best_by).sign

@@ -116,6 +116,7 @@ class Run:
     task: Task
     progress: RunProgress = field(default_factory=RunProgress)
     has_begun: bool = False  # whether the model was called in this process
+    observed: Tensor | None = None  # what the loss has observed in the last validation
 
     def __post_init__(self) -> None:
         self.mixing, self.blanking = self.recipe.build_mixing(), self.recipe.build_blanking()
@@ -179,6 +180,10 @@ def prepare_run(recipe: Recipe, fabric: Any, sets: DataSets, task: Task, *, trus
     model = task.model(recipe, sets, trust_code=trust_code)
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
+    if loss.learns_from_validation and sets.val is None:
+        raise ValueError(
+            f"loss {recipe.loss.name!r} learns from validation data, and there are none: data.val or data.hold_out"
+        )
     wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
     batches = Batches(
         len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last,

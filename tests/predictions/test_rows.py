@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import RepeatCount, row_selection
-from calibrant.predictions.row_selection import hash_ids
+from calibrant.predictions import RepeatCount
+from calibrant.predictions import rows as row_selection
+from calibrant.predictions.rows import hash_ids
 from tests.helpers.errors import facts
 from tests.helpers.predictions import FORMATS, write_columns
 

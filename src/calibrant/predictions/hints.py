@@ -1,27 +1,253 @@
-"""What the columns of a file probably mean, judged by their values: the hints in errors about columns.
+"""What the columns of a file look like and probably mean, by their first values: for errors about columns.
 
 A hint names a column for a role only if its first rows fit that role: a confidence lies in 0..1 and is not lower where
 the prediction is right, probabilities of classes sum to 1, labels are few, a prediction is no probability. Names choose
 between columns whose values fit. Where the values fit two meanings both are proposed, with what tells them apart; where
 they fit none there is no proposal, and the columns are described instead. Every proposal was tried on the first rows.
+Without values, as of a file that is too wide, an error lists the columns alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from calibrant.base.arrays import Array
-from calibrant.base.checks import FARTHEST_SUM, printable, shorten
-from calibrant.predictions.samples import FEW, METADATA_NAME, SCORE_NAME, SampledColumn
-from calibrant.predictions.schema import CUSTOMARY_PAIRS, DATA, SINGLE, customary
+from calibrant.base.checks import FARTHEST_SUM, did_you_mean, listing, printable, shorten
+from calibrant.predictions.data import DATA
+from calibrant.predictions.schema import (
+    CUSTOMARY_NAMES,
+    CUSTOMARY_PAIRS,
+    PREDICTED,
+    SINGLE,
+    OpenOptions,
+    column_options,
+    customary,
+    one_column_kind,
+)
+from calibrant.predictions.values import verdict_of
 
+#: Gives the first rows of columns: one array each, without those that cannot be read.
+Peek: TypeAlias = Callable[[Sequence[str]], Mapping[str, Array]]
+
+FIRST_ROWS = 2000
+MOST_NUMBERS = 1_000_000
+MOST_COLUMNS = 1000  # a wider file is only listed
+MOST_CLASSES = 1000  # different labels of a column that may be one of classes
+MOST_DESCRIBED = 10
+LONGEST_SAMPLE = 200  # characters
+FEW = 10  # rows of which all may differ by chance
+#: What columns of scores, of the truth, of predicted classes, and others are often called.
+SCORE_NAME = re.compile(
+    r"prob|score|conf|likel|certain|sure|softmax|sigmoid|msp|(^|_)(p|pred|phat)($|[_(.])|output", re.I
+)
+TRUTH_NAMES = {*SINGLE["labels"], *CUSTOMARY_NAMES["labels"]}
+TRUTH_NAMES |= {"y", "true", "class", "actual", "gt", "gold", "outcome", "expected", "reference", "answer_key"}
+TRUTH_NAMES |= {"obs", "observed", "gold_label", "true_class", "actual_class", "correct_answer"}
+PREDICTED_NAME = re.compile(
+    r"(y_?)?pred(icted|iction)?s?(_(class|label|answer))?|y_?hat|argmax|answer|guess|output|response|.*\.label", re.I
+)
+_GRADES = ("right", "wrong", "correct", "incorrect")
+_LOGARITHM = re.compile(r"log|(^|_)(ll|lp)($|_)", re.I)
+METADATA_NAME = re.compile(
+    r"|unnamed: 0|.*(^|_)ids?|index|idx|row|split|fold|text|sentence|file|filename|path|name|image|date|time|timestamp|"
+    r"topic|task|category|domain|subject|source|group|site|sex|gender|cluster|model|language|seed|year|objectness|(sample_?)?weights?|"
+    r"(is_?|was_?)?(wrong|incorrect|error|mistaken?|misclassified)|group\..*",
+    re.I,
+)
+
+
+def rows_to_peek(numbers: int) -> int:
+    """How many rows of so many numbers are read to see what columns look like."""
+    return max(1, min(FIRST_ROWS, MOST_NUMBERS // max(1, numbers)))
+
+
+def as_sample(values: Iterable[Any]) -> Array | None:
+    """Values of a column as an array: numbers with NaN where one is missing, text with none there; None if neither."""
+    values = list(values)
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool} and None not in values:
+        return np.array(values)
+    if kinds and kinds <= {int, float}:
+        if kinds == {int} and None not in values and all(-(2**63) <= value < 2**63 for value in values):
+            return np.array(values, np.int64)
+        return np.array([math.nan if value is None else value for value in values], np.float64)
+    if kinds and kinds <= {str, bool}:
+        return np.array(["" if value is None else str(value)[:LONGEST_SAMPLE] for value in values])
+    if kinds == {list} and len({len(value) for value in values if value is not None}) == 1:
+        rows = [value for value in values if value is not None]
+        is_number = all(type(number) in (int, float) for row in rows for number in row)
+        return np.array(rows, np.float64) if is_number and len(rows) == len(values) else None
+    return None
+
+
+@dataclass(frozen=True)
+class SampledColumn:
+    """What the first values of a column look like; a missing one is NaN, or empty text."""
+
+    name: str
+    values: Array
+
+    @functools.cached_property
+    def present(self) -> Array:
+        """Which rows have a value."""
+        if self.values.ndim > 1:
+            return np.asarray(np.isfinite(self.values).reshape(len(self.values), -1).all(1))
+        return np.asarray(~np.isnan(self.values) if self.is_float else self.values != "")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are text."""
+        return self.values.dtype.kind == "U"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the values are stored as floating point."""
+        return self.values.dtype.kind == "f"
+
+    @functools.cached_property
+    def levels(self) -> list[Any]:
+        """The different values."""
+        return list(np.unique(self.values[self.present]).tolist())
+
+    @functools.cached_property
+    def is_whole(self) -> bool:
+        """Whether the values are whole numbers or truth values."""
+        return not self.is_text and all(float(level).is_integer() for level in self.levels)
+
+    @property
+    def is_id(self) -> bool:
+        """Whether every row has another whole number or text."""
+        return (self.is_text or self.is_whole) and len(self.levels) > max(FEW, 0.9 * int(self.present.sum()))
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the values are numbers of which some are no whole numbers, one per row and not all the same."""
+        is_varied = len(self.levels) > 1 or len(self.values) < FEW
+        return self.values.ndim == 1 and not self.is_text and not self.is_whole and is_varied
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the values are numbers in 0..1, and not only at its ends."""
+        return self.is_real and self.levels[0] >= 0 and self.levels[-1] <= 1
+
+    @property
+    def is_high(self) -> bool:
+        """Whether the values are shares that are never below one half."""
+        return self.is_share and bool(self.levels[0] >= 0.5)
+
+    @property
+    def is_log_share(self) -> bool:
+        """Whether the values may be logarithms of probabilities."""
+        return self.is_real and self.levels[-1] <= 0
+
+    @property
+    def is_logit(self) -> bool:
+        """Whether the values are numbers on both sides of 0."""
+        return self.is_real and self.levels[0] < 0 < self.levels[-1]
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the values may be classes: few different whole numbers or texts."""
+        if self.values.ndim > 1 or not (self.is_text or self.is_whole):
+            return False
+        least = 1 if len(self.values) < FEW else 2
+        return least <= len(self.levels) <= MOST_CLASSES and not self.is_id
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the values are two classes."""
+        return self.values.ndim == 1 and (self.is_text or self.is_whole) and len(self.levels) == 2
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether the values may say if a prediction was correct."""
+        is_plain = self.values.ndim == 1 and 0 < len(self.levels) <= 12
+        return is_plain and all(verdict_of(level) is not None for level in self.levels)
+
+    @functools.cached_property
+    def verdicts(self) -> Array:
+        """Which values say that a prediction was correct."""
+        return np.array([verdict_of(value) is True for value in self.values.tolist()])
+
+    @property
+    def is_grade(self) -> bool:
+        """Whether the values are words that say whether an answer was correct, and are no classes."""
+        return self.is_verdict and all(str(level).lower() in _GRADES for level in self.levels)
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether the column is called like the truth."""
+        return self.name.lower() in TRUTH_NAMES
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the column is called like predicted classes."""
+        return bool(PREDICTED_NAME.fullmatch(self.name))
+
+    def name_level(self, level: Any) -> str:
+        """A level as a caller writes it."""
+        if self.values.dtype.kind == "b":
+            return str(bool(level))
+        return f"{level:.15g}" if self.is_float else str(level)
+
+    def describe(self) -> str:
+        """In a few words, for an error."""
+        name = printable(shorten(self.name))
+        if self.values.ndim > 1:
+            shape = ", ".join(map(str, self.values.shape[1:]))
+            return f"{name} (numbers [N, {shape}])"
+        if not self.levels:
+            return f"{name} (empty)"
+        if self.is_id:
+            return f"{name} ({'text' if self.is_text else 'whole numbers'}, another in each row)"
+        if len(self.levels) == 1:
+            return f"{name} (only {printable(shorten(self.name_level(self.levels[0])))})"
+        if len(self.levels) <= 3 and not self.is_real:
+            return f"{name} ({listing([self.name_level(level) for level in self.levels], 3)})"
+        if self.is_text:
+            return f"{name} (text, {len(self.levels)} different)"
+        words = "whole numbers" if self.is_whole else "numbers"
+        return f"{name} ({words} from {self.levels[0]:.4g} to {self.levels[-1]:.4g})"
+
+
+def describe(columns: Mapping[str, Array], names: Sequence[str]) -> str:
+    """The columns of a file with what their values look like."""
+    texts = [
+        SampledColumn(name, columns[name]).describe() if name in columns else name for name in names[:MOST_DESCRIBED]
+    ]
+    more = f" and {len(names) - len(texts)} more" if len(names) > len(texts) else ""
+    return ", ".join(printable(text, 200) for text in texts) + more
+
+
+def find_mistakes(columns: Mapping[str, Array]) -> str:
+    """What to do with columns that are a confidence in another form; empty if there are none."""
+    looks = [SampledColumn(name, values) for name, values in columns.items() if not METADATA_NAME.fullmatch(name)]
+    logs = [
+        look.name
+        for look in looks
+        if look.is_log_share and (_LOGARITHM.search(look.name) or SCORE_NAME.search(look.name))
+    ]
+    numbers = [look for look in looks if not look.is_text and look.levels and SCORE_NAME.search(look.name)]
+    percentages = [look.name for look in numbers if look.levels[0] >= 0 and 10 < look.levels[-1] <= 100]
+    texts = []
+    if logs:
+        texts.append(f"if {listing(logs[:1])} is a log-probability, exp() of it is a confidence: save that as a column")
+    if percentages:
+        texts.append(f"if {listing(percentages[:1])} is a percentage, divide it by 100")
+    return "; ".join(texts)
+
+
+# ---- proposals ------------------------------------------------------------------------------------------------------
 Columns: TypeAlias = dict[str, str | Sequence[str]]
 
 MOST_READINGS = 3
@@ -394,8 +620,8 @@ def _accuracy(reading: Reading, known: Columns, columns: Mapping[str, Array], un
     """The accuracy of a reading on the first rows; None if they cannot be read so."""
     import pyarrow as pa  # here, because most errors need no values
 
-    from calibrant.predictions.columns import check_options
     from calibrant.predictions.formats.tables import from_frame
+    from calibrant.predictions.schema import check_options
 
     roles = {**known, **reading.columns}
     used = [name for name in columns if any(_is_source(name, source) for source in roles.values())]  # classes in order
@@ -426,3 +652,98 @@ def _accuracy(reading: Reading, known: Columns, columns: Mapping[str, Array], un
 def _is_source(name: str, source: str | Sequence[str]) -> bool:
     """Whether a column is among those that are given for a role."""
     return name == source or fnmatch.fnmatchcase(name, source) if isinstance(source, str) else name in source
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+EXPECTED = "logits or probabilities with labels, or confidence with correct or with predicted and labels"
+
+
+@dataclass(frozen=True)
+class ColumnErrors:
+    """Errors about the columns of one file; ``table`` is whether its data may be one column per class."""
+
+    names: Sequence[str]
+    options: OpenOptions
+    path: str
+    table: bool
+    peek: Peek | None = None  # gives the first rows
+
+    def absent(self, column: str, role: str) -> ValueError:
+        """The error about a column that the caller names and the file does not have."""
+        guess = did_you_mean(column, self.names) or ";"
+        reason = f"no column {shorten(column)!r} (given as {role}){guess}"
+        return ValueError(f"{self.path}: {reason} it holds {listing(self.names)}")
+
+    def lacking(self, reason: str, role: str, known: Mapping[str, str | Sequence[str]] | None = None) -> ValueError:
+        """The error about a column of ours that is missing; ``known`` are columns that names or the caller mapped."""
+        advice = f"say which it is, --column {role}=NAME"
+        return self._with_advice(reason, known or {}, advice, f"save {role} in the same file")
+
+    def no_data(self, requested: str | None) -> ValueError:
+        """The error about a file without logits, probabilities or confidence, or without what the caller requested."""
+        reason = "no logits, probabilities or confidence" if requested is None else f"no {requested}"
+        if self.names and all(re.fullmatch(r"[-+.0-9e]+", name) for name in self.names):
+            return ValueError(f"{self.path}: the first line must name the columns, got {listing(self.names, 5)}")
+        if self.names and all(re.fullmatch(r"arr_[0-9]+", name) for name in self.names):
+            advice = "save them by name, np.savez('x.npz', logits=..., labels=...)"
+            return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
+        advice = (
+            "say which is which, --column labels=NAME with --column probabilities=NAME (or logits=NAME), or "
+            "--column correct=NAME with --column confidence=NAME"
+        )
+        if requested is not None:
+            advice = f"say which it is, --column {requested}=NAME"
+        return self._with_advice(f"{reason}, expected {EXPECTED}", {}, advice, f"save {requested or 'logits'} in it")
+
+    def one_of_two(self, column: str) -> ValueError:
+        """The error about one column of probabilities or logits beside predicted classes: which class is it of?"""
+        kind, customary_name = one_column_kind(column), customary(PREDICTED, self.names)
+        known = {PREDICTED: customary_name[0]} if customary_name else {}
+        either = f"--column {shlex.quote(f'{kind}={column}')} or --column {shlex.quote(f'confidence={column}')}"
+        reason = f"{shorten(column)!r} may be of the positive class or of the predicted one"
+        return self._with_advice(reason, known, f"say which, {either}")
+
+    def _with_advice(
+        self, reason: str, known: Mapping[str, str | Sequence[str]], advice: str, instead: str = ""
+    ) -> ValueError:
+        """The error, with the proposals that fit the first rows, or else what the columns look like and the advice.
+
+        ``instead`` is the advice where no column is left.
+        """
+        options = self.options
+        columns: Mapping[str, Array] = {}
+        if self.peek is not None and len(self.names) <= MOST_COLUMNS:
+            with contextlib.suppress(Exception):  # whatever is wrong with the values, this error is about the columns
+                columns = self.peek([name for name in self.names if name not in options.groups])
+        known = {**options.columns, **known}
+        known = {role: source for role, source in known.items() if role in (*DATA, *SINGLE, PREDICTED)}
+        # A column that is called like a probability of the positive class may be a confidence.
+        sure = {
+            role: source
+            for role, source in known.items()
+            if role in options.columns or not one_column_kind(str(source))
+        }
+        readings: list[Reading] = []
+        for meaning in (known, sure) if columns else ():
+            readings = readings or propose(columns, known=meaning, table=self.table, unlabelled=options.unlabelled)
+        start = f"{self.path}: {reason}; it holds"
+        free = [name for name in self.names if name not in {str(source) for source in known.values()}]
+        if readings:
+            return ValueError(f"{start} {listing(self.names)}: {_advise(readings)}")
+        if not free and instead:
+            return ValueError(f"{start} {listing(self.names)}: {instead}")
+        looks = describe(columns, self.names) if columns else listing(self.names)
+        mistakes = find_mistakes(columns)
+        return ValueError(f"{start} {looks}: {advice}{mistakes and '; '}{mistakes}")
+
+
+def _advise(readings: Sequence[Reading]) -> str:
+    """The options of one reading, or of several with what tells them apart."""
+    if len(readings) == 1:
+        reason = f"; {readings[0].reason}" if readings[0].reason else ""
+        return f"say which is which, probably {column_options(readings[0].columns, readings[0].positive)}{reason}"
+    options = [
+        " ".join(filter(None, (column_options(reading.columns, reading.positive), reading.reason)))
+        for reading in readings
+    ]
+    return f"say which is which, either {', or '.join(options)}"
