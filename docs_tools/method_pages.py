@@ -21,16 +21,16 @@ SEEN = {
     "in all of them and has the logits 5, 4, 1, 0: it is surer than its past allows.",
     "cape": "A sample with logits 8, 4, 1, 0, one of four predicted with this confidence, of which three were "
     "right: its confidence of 0.98 is drawn to 0.75.",
+    "esd": "A sample with logits 8, 4, 1, 0, in a batch with two of the logits 5, 4, 1, 0, of which one is wrong: on "
+    "the whole they are too sure.",
     "soft": "One sample, logits 8, 4, 1, 0, with a label of 0.7 for its class and 0.1 for each other.",
 }
 PLAIN = "One sample, logits 8, 4, 1, 0, its class the first{settings}."
 #: Parameters other than the defaults, where those would show nothing: these logits are 8 apart.
 SETTINGS = {"mbls": {"margin": 6.0}, "acls": {"margin": 6.0}}
 BATCH = " The loss compares the samples of a batch; this is a batch of one."
-CAPTION = (
-    "*{seen} Grey is the part of the label that stays, red is taken away, blue is added; `calibrant lens --losses "
-    "{name}` draws it for your logits.*"
-)
+CAPTION = "*{seen} Grey is the part of the label that stays, red is taken away, blue is added{command}.*"
+COMMAND = "; `calibrant lens --losses {name}` draws it for your logits"
 
 PAGE = """\
 {note}
@@ -72,6 +72,7 @@ def method_page(method: Method) -> str:
     """The page of a method."""
     settings = "".join(f", {key} {value:g}" for key, value in SETTINGS.get(method.name, {}).items())
     seen = SEEN.get(method.name) or PLAIN.format(settings=settings) + ("" if method.per_sample else BATCH)
+    command = COMMAND.format(name=method.name) if method.loss.least_samples == 1 else ""  # it takes one sample
     return PAGE.format(
         note=NOTE,
         title=method.title,
@@ -81,7 +82,7 @@ def method_page(method: Method) -> str:
         source=f"[{method.paper}], {method.equation}; keys stand in [references.bib](../../references.bib).",
         use=method.use,
         avoid=method.avoid,
-        caption=CAPTION.format(seen=seen, name=method.name),
+        caption=CAPTION.format(seen=seen, command=command),
         body=body(method),
     )
 
@@ -140,6 +141,9 @@ def draw(name: str, path: Path) -> None:
         loss = get(name, bins=1)
         loss.update(z.repeat(4, 1), torch.tensor([LABEL, LABEL, LABEL, 1 - LABEL]), ids=torch.arange(4))
         loss.end_epoch()
+    if name == "esd":
+        z = torch.cat([z, z.new_tensor([[5.0, 4.0, 1.0, 0.0]]).expand(2, -1)])
+        y = torch.tensor([LABEL, LABEL, 1 - LABEL])
     seen = lens(loss, z, y, ids=ids)
     draw_lens(
         path,

@@ -88,6 +88,11 @@ def _split_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> t
     z, t = loss._prepare(z, target, ids=ids)
     terms = loss.formula(z, t)
     counts = torch.ones_like(terms.fidelity) if t.valid is None else t.valid.to(z.dtype)
+    if counts.sum() < loss.least_samples:
+        raise ValueError(
+            f"{type(loss).__name__} is not defined for fewer than {loss.least_samples} samples of a batch, got "
+            f"{int(counts.sum())}"
+        )
     probs, q = z.detach().softmax(1), t.distribution(z.detach())
     shift = _snap(_gradient((terms.fidelity * counts).sum(), z) - (probs - q), probs)
     if terms.regulariser is not None:

@@ -34,6 +34,8 @@ class Case:
 
     def make(self, **common: Any) -> L.Loss:
         loss = self.loss(**self.parameters, **common)
+        for name, values in self.check.state.items():
+            setattr(loss, name, torch.tensor(values, dtype=torch.float64))
         return remember(loss) if self.remembers else loss
 
     def extra(self, n: int = SAMPLES) -> dict[str, Tensor]:
@@ -42,7 +44,7 @@ class Case:
     def hyper(self) -> dict[str, Any]:
         past: dict[str, Any] = {"correctness": np.array(COUNTS) / EPOCHS} if self.check.ranks else {}
         past |= {"confidence": CONFIDENCE, "correct": CORRECT} if self.check.calibrates else {}
-        return {**self.parameters, **past}
+        return {**self.parameters, **past, **self.check.state}
 
     def reference_terms(self, z: Tensor, y: Tensor, **more: Any) -> dict[str, np.ndarray]:
         return self.check.reference(z.detach().numpy(), y.numpy(), **self.hyper(), **more)

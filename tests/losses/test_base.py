@@ -18,6 +18,7 @@ from tests.helpers.loss_cases import batch, gradient
     [
         (lambda: L.LabelSmoothing(1.5), facts("alpha", "1.5")),
         (lambda: L.Focal(-1.0), facts("gamma", "-1.0")),
+        (lambda: L.AdaFocal(0.0), facts("gamma", "0")),
         (lambda: L.ACLS(variant="papr"), facts("variant", "papr", "released")),
         (lambda: L.ACLS(gradient="eq12"), facts("eq12", "paper")),
         (lambda: L.CrossEntropy(reduction="avg"), facts("reduction", "avg", "mean")),

@@ -12,6 +12,7 @@ from benchmarks._harness import peak_bytes
 from calibrant import lens
 from calibrant import losses as L
 from calibrant.losses import cpc
+from calibrant.metrics import brier
 from tests.helpers.errors import facts
 from tests.helpers.loss_cases import COUNTS, batch, formula_gradient, gradient
 from tests.reference import losses as R
@@ -22,14 +23,18 @@ def test_limits_are_cross_entropy():
     expected, slope = L.CrossEntropy()(z, y), gradient(L.CrossEntropy(), z, y)
     for loss in (
         L.Focal(gamma=0.0),
+        L.DualFocal(gamma=0.0),
         L.LabelSmoothing(alpha=0.0),
         L.LabelSmoothing(alpha=0.0, spread="others"),
         L.MbLS(margin=1e6),
+        L.CALS(margin=1e6, lambda_min=0.0),
         L.ACLS(margin=1e6),
         L.ACLS(lambda1=0.0, lambda2=0.0),
         L.ConfidencePenalty(strength=0.0),
         L.MDCA(strength=0.0),
         L.MMCE(strength=0.0),
+        L.SoftECE(strength=0.0),
+        L.ESD(strength=0.0),
         L.CPC(lambda1=0.0, lambda2=0.0),
         L.CRL(),
         L.LabelRelaxation(alpha=0.0),
@@ -83,6 +88,60 @@ def test_perfectly_fitted_soft_targets_have_no_gradient():
     q = z.softmax(1)
     assert gradient(L.SoftTargetCrossEntropy(subtract_entropy=True), z, q).abs().max() < 1e-15
     assert abs(L.SoftTargetCrossEntropy(subtract_entropy=True)(z, q)) < 1e-14
+
+
+def test_brier_score_by_hand_and_as_the_metric():
+    z = torch.tensor([[math.log(6.0), math.log(3.0), 0.0]], dtype=torch.float64)  # p = 0.6, 0.3, 0.1
+    for scale, expected in (("sum", 0.26), ("half", 0.13), ("mean", 0.26 / 3)):
+        assert L.BrierScore(scale)(z, torch.tensor([0])).item() == pytest.approx(expected, rel=1e-14)
+    soft = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64)
+    assert L.BrierScore()(z, soft).item() == pytest.approx(0.01 + 0.04 + 0.01, rel=1e-13)
+    weight = torch.tensor([2.0, 4.0, 9.0], dtype=torch.float64)
+    weighted = L.BrierScore(weight=weight, reduction="sum")(z, soft)  # the mean weight of the label is 3
+    assert weighted.item() == pytest.approx(3 * 0.06, rel=1e-13)
+    many, labels = batch(50, 4, scale=1.5)
+    for scale in ("sum", "half", "mean"):
+        assert L.BrierScore(scale)(many, labels).item() == pytest.approx(brier(many, labels, scale=scale), rel=1e-12)
+
+
+def test_a_sure_error_has_hardly_a_gradient_by_the_brier_score():
+    z, y = torch.tensor([[40.0, 0.0]], dtype=torch.float64), torch.tensor([1])
+    assert L.BrierScore()(z, y).item() == pytest.approx(2.0)
+    assert gradient(L.BrierScore(), z, y).abs().max() < 1e-16
+    assert gradient(L.CrossEntropy(), z, y).abs().max() == pytest.approx(1.0)
+
+
+def test_adafocal_before_any_validation_is_focal_or_inverse_focal_loss():
+    z, y = batch(9, 5)
+    torch.testing.assert_close(L.AdaFocal(2.0)(z, y), L.Focal(2.0)(z, y), rtol=1e-13, atol=0)
+    p = z.softmax(1).gather(1, y[:, None]).squeeze(1)
+    torch.testing.assert_close(L.AdaFocal(-2.0)(z, y), ((1 + p) ** 2 * -p.log()).mean(), rtol=1e-11, atol=0)
+
+
+def test_dual_focal_looks_strictly_below_the_label():
+    """By hand: the label second of three, last of three, and beside an equal class."""
+    p = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    y = torch.tensor([1, 1, 1])
+    base = torch.tensor([1 - 0.3 + 0.2, 1 - 0.2, 1 - 0.3], dtype=torch.float64)
+    loss = L.DualFocal(gamma=2.0, reduction="none")
+    expected = base**2 * -p[:, 1].log()
+    torch.testing.assert_close(loss(p.log(), y), expected, rtol=1e-13, atol=0)
+    torch.testing.assert_close(loss(p.log(), y)[1:], L.Focal(2.0, reduction="none")(p.log(), y)[1:])
+    leaf = p[:1].log().requires_grad_()
+    q = leaf.softmax(1)[0]
+    (slope,) = torch.autograd.grad((1 - q[1] + q[2]) ** 2 * -q[1].log(), leaf)  # through the competitor too
+    torch.testing.assert_close(gradient(L.DualFocal(2.0), p[:1].log(), y[:1]), slope, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 5.0])
+def test_dual_focal_of_tied_and_of_saturated_logits(gamma):
+    for seed in range(4):
+        steps = torch.randint(-3, 4, (7, 5), generator=torch.Generator().manual_seed(seed)).double()
+        y = torch.arange(7) % 5
+        for z in (2 * steps, 300 * steps):
+            loss = L.DualFocal(gamma)
+            assert torch.isfinite(gradient(loss, z, y)).all()
+            torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), rtol=1e-9, atol=1e-13)
 
 
 rows = st.lists(st.floats(-30, 30), min_size=2, max_size=12).map(lambda v: torch.tensor([v], dtype=torch.float64))
@@ -241,6 +300,87 @@ def test_mmce_with_equal_confidences_matches_the_pairwise_sum():
             assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_soft_ece_in_one_bin_and_in_hard_bins():
+    """One bin: the gap of the means, or the spread around the accuracy. Low temperature: the ECE of squared gaps."""
+    z, y = batch(40, 4, scale=1.5)
+    r, c = z.softmax(1).amax(1), (z.argmax(1) == y).double()
+    for reading, expected in (
+        ("binned", (r.mean() - c.mean()).abs()),
+        ("labels", (c.mean() - r).square().mean()),
+        ("esd", (c.mean() - r).square().mean().sqrt()),
+    ):
+        value = L.SoftECE(bins=1, reading=reading).terms(z, y)["regulariser"]
+        torch.testing.assert_close(value, expected, rtol=1e-10, atol=0)
+    position, square = (5 * r).long(), 0.0
+    for b in range(5):
+        inside = position == b
+        if inside.any():
+            square += inside.double().mean() * (r[inside].mean() - c[inside].mean()) ** 2
+    hard = L.SoftECE(bins=5, temperature=1e-6).terms(z, y)["regulariser"]
+    torch.testing.assert_close(hard, square**0.5, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("reading", ["binned", "labels", "esd"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_soft_ece_of_a_saturated_batch_that_is_all_right_has_no_gradient(reading, dtype):
+    z, y = 1e3 * torch.eye(4, dtype=dtype), torch.arange(4)
+    loss = L.SoftECE(reading=reading)
+    assert loss(z, y) == 0
+    assert (gradient(loss, z, y) == 0).all()
+    assert (formula_gradient(loss, z, y) == 0).all()
+
+
+def esd_of(confidence, right):
+    """The released code's steps, one by one, on confidences alone."""
+    n = len(confidence)
+    values = (right - confidence).view(1, n).expand(n, n)
+    below = (confidence.view(1, n) <= confidence.view(n, 1)).double()
+    others = 1 - torch.eye(n, dtype=torch.float64)
+    g = values * below * others
+    mean = g.sum(1) / (n - 1)
+    variance = g.square().sum(1) / (n - 2) - (n - 1) / (n - 2) * mean.square()
+    return (mean.square() - variance / (n - 1)).sum() / n
+
+
+@pytest.mark.parametrize("size", [3, 4, 40])
+def test_esd_with_tied_confidences_as_it_was_released(size):
+    generator = torch.Generator().manual_seed(size)
+    r = torch.randint(1, 8, (size,), generator=generator).double() / 8
+    right = torch.randint(0, 2, (size,), generator=generator).double()
+    leaf = r.clone().requires_grad_()
+    expected = esd_of(leaf, right)
+    value, slope = L.ESD().penalty(r, right.bool())
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12, abs=1e-16)
+    torch.testing.assert_close(slope, torch.autograd.grad(expected, leaf)[0], rtol=1e-11, atol=1e-15)
+
+
+def test_esd_by_hand_may_be_negative_and_leaves_the_sample_itself_out():
+    """Three samples: for the surest the others' errors 0.5 and -0.5, for the rest no pair: E = 2 (0.5 * -0.5) / 6."""
+    value, slope = L.ESD().penalty(torch.tensor([0.5, 0.6, 0.9]).double(), torch.tensor([True, False, True]))
+    assert value.item() == pytest.approx(2 * 0.5 * -0.6 / 6)
+    assert slope.tolist() == pytest.approx([2 * 0.6 / 6, -2 * 0.5 / 6, 0.0])
+
+
+def test_esd_of_fewer_than_three_samples_is_cross_entropy_and_has_no_lens():
+    z, y = batch(4, 5)
+    marked = torch.where(torch.arange(4) < 2, y, -100)
+    for logits, labels in ((z[:1], y[:1]), (z[:2], y[:2]), (z, marked)):
+        loss = L.ESD(strength=7.0)
+        torch.testing.assert_close(loss(logits, labels), L.CrossEntropy()(logits, labels), rtol=1e-14, atol=0)
+        torch.testing.assert_close(gradient(loss, logits, labels), gradient(L.CrossEntropy(), logits, labels))
+        with pytest.raises(ValueError, match=facts("ESD", "3", str(min(2, len(logits))))):
+            lens(loss, logits, labels)
+    assert lens(L.ESD(), z[:3], y[:3]).active.any()
+
+
+def test_esd_needs_memory_linear_in_the_samples():
+    z, y = batch(3000, 3)
+    leaf = z.clone().requires_grad_()
+    for step in (lambda: L.ESD()(leaf, y).backward(), lambda: L.ESD(reduction="none")(leaf, y).sum().backward()):
+        step()
+        assert peak_bytes(step) < 100 * z.nbytes  # one array of all pairs would be 1000 times the logits
+
+
 def test_a_saturated_prediction_has_no_entropy_left_to_reward():
     z, y = torch.tensor([[1e4, 0.0, 0.0]], requires_grad=True), torch.tensor([0])
     loss = L.ConfidencePenalty(strength=1.0)(z, y)
@@ -310,9 +450,33 @@ def test_label_relaxation_is_zero_inside_and_blind_to_the_other_classes(alpha, g
 DEFAULTS = {
     "acls": {"margin": 10, "lambda1": 0.1, "lambda2": 0.01},
     "mbls": {"margin": 10, "strength": 0.1},
+    "calsalm": {
+        "margin": 10,
+        "lambda_min": 1e-6,
+        "lambda_max": 1e6,
+        "rho": 1,
+        "rho_max": 10,
+        "rho_step": 10,
+        "gamma": 1.2,
+        "tau": 0.9,
+        "variant": "released",
+    },
     "flsd": {"gamma": 3},
     "focal": {"gamma": 3},
+    "dual_focal": {"gamma": 5},
+    "adafocal": {
+        "gamma": 1,
+        "rate": 1,
+        "bins": 15,
+        "gamma_min": -2,
+        "gamma_max": 20,
+        "switch": 0.2,
+        "variant": "released",
+    },
+    "brier": {"scale": "sum"},
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
+    "soft_ece": {"strength": 1, "bins": 15, "temperature": 0.01, "reading": "binned"},
+    "esd": {"strength": 1},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},
     "cpc": {"lambda1": 0.1, "lambda2": 1.0},

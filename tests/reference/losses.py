@@ -15,7 +15,8 @@ the gradient with the stop-gradient, gradient(acls, z, y) the one without.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Check(NamedTuple):
         ranks: the loss knows how often each sample was right, and the reference takes it as ``correctness``.
         calibrates: the loss knows earlier predictions, and the reference takes their ``confidence`` and ``correct``.
         halved: the gradient of the regulariser is half the derivative of its value.
+        state: buffers of the loss that it has learned, by name; the reference takes them as parameters.
     """
 
     name: str
@@ -48,13 +50,14 @@ class Check(NamedTuple):
     ranks: bool = False
     calibrates: bool = False
     halved: bool = False
+    state: Mapping[str, list[float]] = MappingProxyType({})
 
 
 #: Every loss under several parameters; the properties of tests/properties/test_losses.py run over them.
 CHECKS: list[Check] = []
 
 
-def checks(name: str, *parameters: dict[str, Any], **facts: bool) -> Callable[[Callable[..., Terms]], Any]:
+def checks(name: str, *parameters: dict[str, Any], **facts: Any) -> Callable[[Callable[..., Terms]], Any]:
     """Decorator of a reference: the loss it belongs to and the parameters to check it with."""
 
     def enter(reference: Callable[..., Terms]) -> Callable[..., Terms]:
@@ -192,6 +195,23 @@ def label_smoothing(
     return _terms(fidelity, regulariser)
 
 
+# ---- proper scores ---------------------------------------------------------------------------------------------------
+
+
+@checks("brier", *({"scale": scale} for scale in ("sum", "half", "mean")))
+def brier(logits: npt.ArrayLike, labels: npt.ArrayLike, *, scale: str = "sum") -> Terms:
+    """[Brier1950] Eq. 2 for one sample: sum_k (p_k - 1[k = y])^2, divided by 1, 2 or K; all in fidelity."""
+    _one_of("scale", scale, "sum", "half", "mean")
+    p, y = softmax(logits), _as_labels(labels)
+    n_samples, n_classes = p.shape
+    fidelity = np.zeros(n_samples)
+    for i in range(n_samples):
+        for k in range(n_classes):
+            fidelity[i] += (p[i, k] - (1.0 if k == y[i] else 0.0)) ** 2
+        fidelity[i] /= {"sum": 1, "half": 2, "mean": n_classes}[scale]
+    return _terms(fidelity)
+
+
 # ---- focal family ----------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +249,74 @@ def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, va
         else:
             gammas[i] = gamma
     return _focal_with(logits, labels, gammas)
+
+
+@checks("dual_focal", *({"gamma": gamma} for gamma in (0.0, 0.5, 5.0)))
+def dual_focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 5.0) -> Terms:
+    """[Tao2023] Eq. 4: -(1 - p_y + p_j)^gamma log p_y, p_j the largest of the p_k < p_y, 0 if there is none."""
+    p, y = softmax(logits), _as_labels(labels)
+    ce, log_rest = cross_entropy(logits, labels)["fidelity"], log_one_minus_p(logits, labels)
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        competitor = max((float(v) for v in p[i] if v < p[i, y[i]]), default=0.0)
+        fidelity[i] = (math.exp(log_rest[i]) + competitor) ** gamma * ce[i]
+    return _terms(fidelity)
+
+
+#: Four bins of AdaFocal: edges in the middle of where labels' probabilities lie, and gammas of either sign.
+BINS = {"edges": [0.01, 0.2, 0.55, 0.9, 1.0], "gammas": [1.7, -0.6, 3.0, -2.0]}
+
+
+@checks("adafocal", *({"bins": 4, "variant": variant} for variant in VARIANTS), state=BINS)
+@checks("adafocal", {"gamma": 2.0, "variant": "released"}, {"gamma": -0.5, "variant": "released"})
+def adafocal(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    gamma: float = 1.0,
+    bins: int = 15,
+    variant: str = "released",
+    edges: npt.ArrayLike | None = None,
+    gammas: npt.ArrayLike | None = None,
+) -> Terms:
+    """[Ghosh2022]: -(1 - p_y)^gamma log p_y; -(1 + p_y)^|gamma| log p_y if gamma < 0; gamma of the bin of p_y."""
+    _one_of("variant", variant, "paper", "released")
+    p, y = softmax(logits), _as_labels(labels)
+    ce, log_rest = cross_entropy(logits, labels)["fidelity"], log_one_minus_p(logits, labels)
+    limits = [b / bins for b in range(bins + 1)] if edges is None else [float(v) for v in np.asarray(edges)]
+    exponents = [gamma] * bins if gammas is None else [float(v) for v in np.asarray(gammas)]
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        g = exponents[bin_of(float(p[i, y[i]]), limits)]
+        fidelity[i] = ce[i] * (math.exp(g * log_rest[i]) if g >= 0 else (1 + p[i, y[i]]) ** -g)
+    return _terms(fidelity)
+
+
+def bin_of(p: float, edges: list[float]) -> int:
+    """The bin of a probability, looked up one by one: the first and the last bin have no end of their own."""
+    last = len(edges) - 2
+    for b in range(last + 1):
+        if (b == 0 and p < edges[1]) or (b == last and p >= edges[b]) or edges[b] <= p < edges[b + 1]:
+            return b
+    raise ValueError(f"{p} is in no bin of {edges}")
+
+
+def equal_counts(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int, variant: str) -> tuple[Array, Array]:
+    """[Ghosh2022]: edges of bins with equal counts, and mean confidence minus accuracy of each, 0 if it is empty.
+
+    The edges interpolate the sorted confidences, at the positions 0, N/bins, ..., N. A bin is (lo, hi]; "paper" puts
+    the smallest confidence into the first, "released" into none.
+    """
+    r, c = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    edges = np.interp(np.linspace(0, len(r), bins + 1), np.arange(len(r)), np.sort(r))
+    gaps = np.zeros(bins)
+    for b in range(bins):
+        inside = (r > edges[b]) & (r <= edges[b + 1])
+        if b == 0 and variant == "paper":
+            inside |= r == edges[0]
+        if inside.any():
+            gaps[b] = r[inside].mean() - c[inside].mean()
+    return edges, gaps
 
 
 # ---- entropy and batch calibration -----------------------------------------------------------------------------------
@@ -340,6 +428,63 @@ def mdca(
     return _terms(terms["fidelity"] + terms["regulariser"], np.full(n_samples, strength * value))
 
 
+@checks("soft_ece", *({"strength": 0.8, "bins": 6, "reading": r} for r in ("binned", "labels", "esd")))
+@checks("soft_ece", {"temperature": 0.2, "reading": "binned"}, {"temperature": 0.2, "reading": "esd"})
+def soft_ece(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    strength: float = 1.0,
+    bins: int = 15,
+    temperature: float = 0.01,
+    reading: str = "binned",
+) -> Terms:
+    """[Karandikar2021] Eq. 11 ("binned"), its released Eq. 12 ("labels"), and SB-ECE as in the code of [Yoon2023]."""
+    _one_of("reading", reading, "binned", "labels", "esd")
+    z, p, y = _as_logits(logits), softmax(logits), _as_labels(labels)
+    n_samples, n_classes = z.shape
+    r = [float(p[i].max()) for i in range(n_samples)]
+    c = [1.0 if first_argmax(z[i]) == y[i] else 0.0 for i in range(n_samples)]
+    low = 1.0 / n_classes if reading == "labels" else 0.0
+    edges = np.linspace(low, 1.0, bins + 1)
+    centres = [0.5 * (edges[b] + edges[b + 1]) for b in range(bins)]
+    g = np.empty((n_samples, bins))
+    for i in range(n_samples):
+        weights = [-((r[i] - centre) ** 2) / temperature for centre in centres]
+        for b in range(bins):
+            g[i, b] = math.exp(weights[b] - logsumexp(weights))
+            if reading == "labels":
+                g[i, b] = (1 - 1e-5) * g[i, b] + 1e-5 / bins
+    total = 0.0
+    for b in range(bins):
+        mass = math.fsum(g[:, b])
+        if reading == "binned":
+            confidence = math.fsum(g[i, b] * r[i] for i in range(n_samples)) / max(mass, 1e-5)
+            accuracy = math.fsum(g[i, b] * c[i] for i in range(n_samples)) / max(mass, 1e-5)
+            total += mass / n_samples * (confidence - accuracy) ** 2
+        elif mass > 0:
+            accuracy = math.fsum(g[i, b] * c[i] for i in range(n_samples)) / mass
+            total += math.fsum(g[i, b] * (accuracy - r[i]) ** 2 for i in range(n_samples)) / n_samples
+    value = total if reading == "labels" else math.sqrt(total)
+    return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * value))
+
+
+@checks("esd", {"strength": 5.0})
+def esd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 1.0) -> Terms:
+    """[Yoon2023]: mean over i of gbar_i^2 - S_i^2/(N-1), over j != i of g_ij = (c_j - r_j) 1[r_j <= r_i]; N >= 3."""
+    z, p, y = _as_logits(logits), softmax(logits), _as_labels(labels)
+    n_samples = len(y)
+    r = [float(p[i].max()) for i in range(n_samples)]
+    c = [1.0 if first_argmax(z[i]) == y[i] else 0.0 for i in range(n_samples)]
+    total = 0.0
+    for i in range(n_samples):
+        g = [c[j] - r[j] if r[j] <= r[i] else 0.0 for j in range(n_samples) if j != i]
+        mean = math.fsum(g) / len(g)
+        variance = math.fsum((value - mean) ** 2 for value in g) / (len(g) - 1)
+        total += mean**2 - variance / len(g)
+    return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * total / n_samples))
+
+
 # ---- pairs of classes ------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +556,45 @@ def mbls(
             regulariser[i] += _relu(distance - margin)
         regulariser[i] *= strength if variant == "paper" else strength / n_classes
     return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+#: What a loss of five classes has learned: one class in order, one far beyond its margin, the others between.
+LEARNED = {"multipliers": [1e-6, 0.4, 2.5, 1.1, 0.05], "penalties": [1.0, 1.2, 1.44, 1.0, 1.2]}
+
+
+@checks("calsalm", *({"margin": 4.0, "variant": variant} for variant in VARIANTS), state=LEARNED)
+@checks("calsalm", {"margin": 4.0, "lambda_min": 0.3, "rho": 2.0, "variant": "released"})
+def cals(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    margin: float = 10.0,
+    lambda_min: float = 1e-6,
+    rho: float = 1.0,
+    variant: str = "released",
+    multipliers: npt.ArrayLike | None = None,
+    penalties: npt.ArrayLike | None = None,
+) -> Terms:
+    """[Liu2023]: CE + sum_k P(h_k, rho_k, lambda_k), h_k = (z_yhat - z_k)/m - 1; released: mean over k."""
+    _one_of("variant", variant, "paper", "released")
+    z = _as_logits(logits)
+    n_samples, n_classes = z.shape
+    lambdas = [lambda_min] * n_classes if multipliers is None else [float(v) for v in np.asarray(multipliers)]
+    rhos = [rho] * n_classes if penalties is None else [float(v) for v in np.asarray(penalties)]
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        for k in range(n_classes):
+            h = (float(z[i].max()) - float(z[i, k])) / margin - 1.0
+            regulariser[i] += augmented(h, rhos[k], lambdas[k])[0]
+        regulariser[i] /= 1 if variant == "paper" else n_classes
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+def augmented(h: float, rho: float, multiplier: float) -> tuple[float, float]:
+    """The penalty of [Liu2023] (Powell, Hestenes, Rockafellar) and its derivative by h, case by case."""
+    if multiplier + rho * h >= 0:
+        return multiplier * h + rho * h * h / 2, multiplier + rho * h
+    return -(multiplier**2) / (2 * rho), 0.0
 
 
 def _acls(variant: str) -> list[dict[str, Any]]:

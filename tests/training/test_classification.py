@@ -35,6 +35,7 @@ def test_validation_is_that_of_the_predictions(runs):
         (["model={name='timm/test_vit', img_size=32}"], facts("timm/test_vit")),
         (["loss={name='ce', weight=[1.0, 2.0]}"], facts("2", "10")),
         (["loss={name='crl'}", "mixing={name='mixup'}"], facts("CRL")),
+        (["loss={name='calsalm'}", "data.val=", "training.keep=last"], facts("calsalm", "data.val", "data.hold_out")),
         (["data.text={}"], facts("data.text")),
         (["model={name='small_resnet'}", "training.batch_size=1"], facts("[1, 3, 8, 8]")),
     ],

@@ -99,6 +99,19 @@ def test_what_cape_remembers_is_of_all_processes(recipe, tmp_path):
     assert len(memory["loss/memory.targets"]) == len(memory["loss/memory.confidence"]) > 0
 
 
+@pytest.mark.slow
+def test_what_a_loss_learns_from_validation_data_is_of_all_processes(recipe, tmp_path):
+    """101 samples in batches of 50: the last has one, and the second process no share of it."""
+    changes = settings("loss={name='calsalm', margin=2.0, rho_step=1}", "training.eval_batch_size=50")
+    assert run_command(*words(recipe, tmp_path / "one", *changes), folder=tmp_path).returncode == 0
+    outputs = run_ranks(*words(recipe, tmp_path / "two", *changes), folder=tmp_path)
+    assert [output.returncode for output in outputs] == [0, 0]
+    assert_alike(tmp_path / "one", tmp_path / "two")
+    learned = digit_runs.tensors(tmp_path / "two")[0]["loss/multipliers"]
+    assert len(learned) == 10
+    assert learned.max() > 0.01
+
+
 def wait_for(process, beginning):
     """Read what a process says until a line begins so."""
     assert any(line.startswith(beginning) for line in process.stderr)

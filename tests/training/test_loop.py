@@ -154,6 +154,30 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
     assert np.array_equal(one, two)
 
 
+@pytest.mark.parametrize(
+    "loss", [{"name": "calsalm", "margin": 2.0, "rho_step": 1}, {"name": "adafocal"}], ids=lambda loss: loss["name"]
+)
+def test_interrupted_runs_of_losses_that_learn_go_on_exactly(loss, tmp_path):
+    """Stopped in the second of three epochs; what the loss has learned is restored bit by bit."""
+    length = {"batch_size": 128, "epochs": 3, "checkpoint_seconds": 1e-9}
+    recipe = check_recipe(DIGITS | {"training": length, "loss": loss}, "learns")
+
+    def stop(event, numbers):
+        if event == "checkpoint" and numbers["step"] == 12:
+            raise KeyboardInterrupt
+
+    with one_thread():
+        train(recipe, tmp_path / "whole")
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "cut", event_log=stop)
+        learned = {name: value for name, value in tensors(tmp_path / "cut")[0].items() if name.startswith("loss/")}
+        train(recipe, tmp_path / "cut", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    last = tensors(tmp_path / "whole")[0]
+    changed = [name for name, value in learned.items() if not torch.equal(last[name], value)]
+    assert len(changed) == len(learned) > 1  # it went on learning, in everything that it keeps
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
 def test_a_compiled_model_learns_the_same(tmp_path):

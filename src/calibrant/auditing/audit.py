@@ -26,7 +26,7 @@ from calibrant.predictions import (
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.headline import CommandWords
-    from calibrant.selective import Policy
+    from calibrant.policy import Policy
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ def audit(
     from calibrant.auditing.headline import PythonWords, better_model, describe_policy, next_step, overall_verdict
     from calibrant.base.files import json_value
     from calibrant.metrics import check_level
-    from calibrant.selective import FITTED_ON_THESE, Outcome
+    from calibrant.policy import FITTED_ON_THESE, Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints, check_within
 from calibrant.metrics import BASE, BINS, Bins, Interval, TopLabel, normal_interval
-from calibrant.selective import binomial_tail
+from calibrant.promises import binomial_tail
 
 Columns = tuple[Array, ...]
 
@@ -52,7 +52,7 @@ class Breakdown:
         self.squares = np.zeros(keys)  # of confidence minus correctness
         self.weight_squares = np.zeros(keys)
 
-    def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
+    def add(self, key: Ints, top: TopLabel, bins: Ints, keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         self.grow(keys)
         code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
@@ -60,9 +60,10 @@ class Breakdown:
         confidence, square = top.confidence, np.square(top.confidence - top.correct)
         if weight is not None:
             confidence, square = weight * confidence, weight * square
-        samples = np.bincount(key, minlength=keys)
+        counts = np.bincount(code, weight, minlength=size).reshape(shape)
+        samples = counts.sum((1, 2)) if weight is None else np.bincount(key, minlength=keys)
         self.samples += samples
-        self.counts += np.bincount(code, weight, minlength=size).reshape(shape)
+        self.counts += counts
         self.sums += np.bincount(code, confidence, minlength=size).reshape(shape)
         self.squares += np.bincount(key, square, minlength=keys)
         self.weight_squares += samples if weight is None else np.bincount(key, np.square(weight), minlength=keys)
@@ -73,6 +74,13 @@ class Breakdown:
             if keys > len(table):
                 added = np.zeros((keys - len(table), *table.shape[1:]), table.dtype)
                 setattr(self, name, np.concatenate([table, added]))
+
+    def total(self) -> Breakdown:
+        """All keys as one."""
+        total = Breakdown(1)
+        for name, table in vars(self).items():
+            setattr(total, name, table.sum(0, keepdims=True))
+        return total
 
     def scaled(self, keys: Ints) -> tuple[Ints, Doubles, Doubles]:
         """Of some keys: how many samples of equal weight would be as certain, and their correct ones and confidence."""
@@ -177,9 +185,21 @@ class HashSample:
         self.limit = np.iinfo(np.uint64).max
         self.count = 0
 
+    def expect(self, total: int) -> None:
+        """Say how many samples will come, so that hardly more are taken than are kept in the end.
+
+        The number below the limit has a standard deviation of at most the root of its mean; a margin of twelve is
+        always enough.
+        """
+        most = int(np.iinfo(np.uint64).max)
+        needed = self.size + 12 * math.isqrt(self.size) + 144
+        self.limit = most if needed >= total else most * needed // total
+
     def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
         """Offer samples by their numbers; ``take`` returns the columns of those that are kept."""
         keys = _hash(numbers)
+        if len(keys) > self.size:  # more than can be kept of all
+            self.limit = min(self.limit, np.partition(keys, self.size - 1)[self.size - 1])
         rows = np.flatnonzero(keys <= self.limit)
         if len(rows):
             self._append([keys[rows]], [take(rows)], len(rows))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, Columns, HashSample, Levels, ObjectSizes
 from calibrant.base.arrays import Array, Doubles, in_threads, precision_of
@@ -31,9 +30,9 @@ from calibrant.metrics import (
     cells_of_confidence,
     top_label_blocks,
 )
+from calibrant.policy import Outcome, Policy
 from calibrant.posthoc import logits_of
 from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
-from calibrant.selective import Outcome, Policy
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
 ERRORS_KEPT = 50
@@ -74,7 +73,7 @@ class Collected:
     by_class: Breakdown | None
     classwise: ClasswiseSums | None
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
-    overall: Breakdown = field(default_factory=lambda: Breakdown(1))
+    without_class: Breakdown = field(default_factory=lambda: Breakdown(1))
     worst: list[WorstError] = field(default_factory=list)
     confidences: Confidences = field(default_factory=Confidences)
     judged: HashSample = field(default_factory=lambda: HashSample(JUDGED_KEPT))
@@ -136,6 +135,12 @@ class Collected:
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         losses = {"nll": nll, "brier": brier} if self.holds != "confidence" else {}
         return Judged(confidence, correct, weight=weight[0] if weight else None, **losses)
+
+    @property
+    def overall(self) -> Breakdown:
+        """The table of all samples, whose only key is 0."""
+        total = self.without_class
+        return self.by_class.total() if self.by_class is not None and not total.samples.any() else total
 
     @property
     def classes(self) -> list[str]:
@@ -208,6 +213,9 @@ def collect(
         progress: called with the number of rows read.
     """
     collected = begin(predictions, check_groups(predictions, groups))
+    if (samples := _count_ahead(predictions)) is not None:
+        for sample in (collected.judged, collected.logits):
+            sample.expect(samples)
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
     for batch in track(predictions.batches(), stage, total, progress, size=len):
         if outcome is not None:
@@ -216,6 +224,14 @@ def collect(
     if not collected.samples:
         raise ValueError(NOTHING_COUNTS)
     return collected
+
+
+def _count_ahead(predictions: Predictions) -> int | None:
+    """How many samples will count, of predictions in memory."""
+    if predictions.files:
+        return None
+    labels = predictions.labels
+    return len(predictions) if labels is None else int(np.count_nonzero(labels != predictions.ignore_index))
 
 
 def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
@@ -316,8 +332,7 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
         counted = replace(top, nll=np.where(impossible, 0.0, top.nll))  # added once the floor is known
     # Each fills a table of its own, so that they may run side by side.
     tables: list[Callable[[], None]] = [
-        lambda: collected.sketch.observe(counted),
-        lambda: collected.overall.add(np.zeros_like(top.labels), top, bins, 1),
+        lambda: collected.sketch.observe(counted, bins),
         lambda: _add_groups(collected, batch, top, bins),
         lambda: _keep_sample(collected, top, values),
         lambda: _keep_worst(collected, batch, top),
@@ -339,10 +354,12 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     collected.samples += len(top.labels)
 
 
-def _add_groups(collected: Collected, batch: Predictions, top: TopLabel, bins: npt.NDArray[np.int32]) -> None:
+def _add_groups(collected: Collected, batch: Predictions, top: TopLabel, bins: Ints) -> None:
     """Count the samples of a block by predicted class and by the values of every group column."""
     if collected.by_class is not None and top.predicted is not None and collected.num_classes:
         collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+    else:
+        collected.without_class.add(np.zeros_like(top.labels), top, bins, 1)
     for name, (levels, breakdown) in collected.groups.items():
         codes = levels.encode(np.asarray(batch.groups[name])[top.rows()])
         breakdown.add(codes, top, bins, len(levels.codes))

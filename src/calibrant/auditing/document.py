@@ -40,8 +40,8 @@ from calibrant.metrics import (
     intervals,
     wilson,
 )
+from calibrant.policy import Selection
 from calibrant.predictions import UNITS
-from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
 

@@ -17,8 +17,8 @@ from calibrant.auditing.repairs import Repair, repair_findings
 from calibrant.base.checks import Bools, listing
 from calibrant.base.numbers import count, difference, difference_span, fixed, p_words, percent, significant, span
 from calibrant.metrics import BASE, LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson
+from calibrant.policy import Selection
 from calibrant.predictions import Digits
-from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
 READ_WITH_CARE = 1000  # below this number of samples, there is a warning about little data

@@ -16,7 +16,8 @@ from typing import Any
 
 from calibrant.base.numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
-from calibrant.selective import Offer, Outcome, Policy
+from calibrant.policy import Outcome, Policy
+from calibrant.promises import PROMISES, Offer
 
 Part = Mapping[str, Any]
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
@@ -152,9 +153,9 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
         note = f" ({errors['note']})" if errors["note"] else ""
         share = percent(answered["value"])
         wrong = f"{percent(errors['value'])} of its answers are wrong{note}"
-        # The wrong answers of a recall are what its precision counts.
-        is_recall = policy["promise"]["of"] == "recall"
-        clauses.append(f"it answers {share} here, and {policy['promise']['price'] if is_recall else wrong}")
+        # Where all answers are one, the wrong ones are what its precision counts.
+        is_one = PROMISES[policy["promise"]["of"]].gives_one_answer
+        clauses.append(f"it answers {share} here, and {policy['promise']['price'] if is_one else wrong}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
     if policy["fitted_on_these"] and repaired:
@@ -241,14 +242,11 @@ def _offer(policy: Policy, offer: Offer) -> dict[str, Any]:
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
     """The shares that are promised, other than of wrong answers, and what that costs; a cost is no share."""
-    policy, promise, rows = outcome.policy, outcome.policy.promise, []
+    policy, rows = outcome.policy, []
     if policy.abstains or not outcome.labelled:
         return []
     for measure in outcome.price.promised:
-        note = f"expected: at most {allowed(promise.target)}"
-        if measure.label is not None:
-            note = f"promised: at least {allowed(dict(promise.shares)[measure.label])}"
-        rows.append((measure.title(policy.class_names), measure.share, note))
+        rows.append((measure.title(policy.class_names), measure.share, measure.note))
     shares = [measure for measure in outcome.price.measures if measure.label is not None]
     return rows + [(measure.title(policy.class_names), measure.share, "") for measure in shares]
 

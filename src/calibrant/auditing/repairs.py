@@ -15,9 +15,11 @@ from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints
 from calibrant.base.numbers import difference, difference_span, number, percent, significant
 from calibrant.metrics import Interval, Judged, RiskCoverage, normal_interval, paired_differences, risk_coverage_curve
+from calibrant.policy import CALIBRATORS_TRIED, Selection, judge_logits, select, take_for_choice
 from calibrant.posthoc import (
     CALIBRATORS,
     FOLDS,
+    NORMALISED,
     Calibrator,
     LogitNorm,
     Ranked,
@@ -31,16 +33,7 @@ from calibrant.posthoc import (
     scores_by_reading,
 )
 from calibrant.predictions import FLOOR, log_probabilities
-from calibrant.selective import (
-    CALIBRATORS_TRIED,
-    FEWEST_FOR_CHOICE,
-    FEWEST_FOR_SCORE,
-    NORMALISED,
-    Selection,
-    judge_logits,
-    select,
-    take_for_choice,
-)
+from calibrant.promises import FEWEST_FOR_CHOICE, FEWEST_FOR_SCORE
 
 FEWEST_TO_FIT = 50  # below this number of samples, nothing is fitted
 POINTS = 1500  # of the scatter of logits

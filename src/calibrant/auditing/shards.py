@@ -68,7 +68,7 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     if offsets.total > collected.confidences.most:
         collected.confidences.most = 0  # the whole will not keep them either
     for sample in (collected.judged, collected.logits):
-        sample.limit = _limit(sample.size, offsets.total)
+        sample.expect(offsets.total)
     part = Part(collected, offsets, 0, 0, 0, {})
     value_crc = 0
     first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
@@ -86,16 +86,6 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
             part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
     collected.value_crc = value_crc
     return part
-
-
-def _limit(size: int, total: int) -> int:
-    """A hash below which at least ``size`` of ``total`` samples lie, and hardly more: parts keep no more than needed.
-
-    The number below it has a standard deviation of at most the root of its mean; a margin of twelve is always enough.
-    """
-    most = int(np.iinfo(np.uint64).max)
-    needed = size + 12 * math.isqrt(size) + 144
-    return most if needed >= total else most * needed // total
 
 
 def merge(parts: Iterable[Part]) -> Collected:
@@ -122,7 +112,7 @@ def _absorb(total: Collected, part: Part) -> None:
     _absorb_predicted(total, added)
     if total.classwise is not None and added.classwise is not None:
         total.classwise.absorb(added.classwise)
-    for name in ("overall", "by_class", "clusters", "overlaps", "object_sizes"):
+    for name in ("without_class", "by_class", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
             for part_name, value in vars(getattr(added, name)).items():
                 setattr(table, part_name, getattr(table, part_name) + value)

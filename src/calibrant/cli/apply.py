@@ -26,8 +26,8 @@ from calibrant.cli.options import (
     parse_opening,
 )
 from calibrant.cli.schema import versioned
+from calibrant.policy import FORMATS, Outcome, Policy, apply_policy
 from calibrant.predictions import repeat_words
-from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(

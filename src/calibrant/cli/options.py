@@ -16,8 +16,8 @@ from calibrant.cli.console import one_line
 
 if TYPE_CHECKING:
     from calibrant.losses import Loss
+    from calibrant.policy import Policy
     from calibrant.predictions import Predictions
-    from calibrant.selective import Policy
 
 #: The arguments of the running command, for reports that show how they were made.
 invocation: list[str] = []

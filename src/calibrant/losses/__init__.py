@@ -19,11 +19,17 @@ from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal
 from calibrant.losses.flsd import FLSD
+from calibrant.losses.dual_focal import DualFocal
+from calibrant.losses.adafocal import AdaFocal
 from calibrant.losses.confidence_penalty import ConfidencePenalty
+from calibrant.losses.brier import BrierScore
 from calibrant.losses.mmce import MMCE
+from calibrant.losses.soft_ece import SoftECE
+from calibrant.losses.esd import ESD
 from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
 from calibrant.losses.mbls import MbLS
+from calibrant.losses.cals import CALS
 from calibrant.losses.crl import CRL
 from calibrant.losses.cape import CaPE
 from calibrant.losses.acls import ACLS
@@ -32,20 +38,26 @@ from calibrant.losses.soft_targets import SoftTargetCrossEntropy
 
 __all__ = [
     "ACLS",
+    "CALS",
     "CPC",
     "CRL",
+    "ESD",
     "FLSD",
     "MDCA",
     "MMCE",
+    "AdaFocal",
+    "BrierScore",
     "CaPE",
     "ConfidencePenalty",
     "CrossEntropy",
+    "DualFocal",
     "Focal",
     "LabelRelaxation",
     "LabelSmoothing",
     "Loss",
     "MbLS",
     "Method",
+    "SoftECE",
     "SoftTargetCrossEntropy",
     "Target",
     "Terms",

@@ -101,6 +101,23 @@ class Terms(NamedTuple):
     regulariser: Tensor | None = None
 
 
+class SizedByData(nn.Module):
+    """A module with buffers whose length the data decide: a state of any length is loaded.
+
+    Attributes:
+        sized: the names of those buffers.
+    """
+
+    sized: ClassVar[tuple[str, ...]] = ()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.sized:
+            stored, buffer = state_dict.get(f"{prefix}{name}"), getattr(self, name)
+            if stored is not None and stored.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(stored.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class Loss(nn.Module):
     """Base of all losses: ``loss(logits, target)`` with ``[N, C]`` or ``[N, C, ...]`` logits.
 
@@ -118,6 +135,8 @@ class Loss(nn.Module):
     weight: Tensor | None
     #: Class weights divide the mean of the regulariser too (label smoothing, as in torch).
     weighted_regulariser: ClassVar[bool] = False
+    #: Samples of a batch without which a penalty does not exist; it is 0 for fewer.
+    least_samples: ClassVar[int] = 1
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
@@ -166,14 +185,30 @@ class Loss(nn.Module):
     def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:
         """Record what the model predicted in this step. Only methods with a memory do anything here."""
 
-    def end_epoch(self) -> None:
-        """Record the end of an epoch. Only methods with a memory do anything here."""
+    @property
+    def learns_from_validation(self) -> bool:
+        """Whether `observe` and `end_epoch` need the predictions of validation samples after each epoch."""
+        return type(self).observe is not Loss.observe
+
+    def observe(self, logits: Tensor, target: Tensor) -> Tensor:
+        """What the method learns from a batch of validation samples: rows, joined over batches for `end_epoch`."""
+        raise TypeError(f"{type(self).__name__} learns nothing from validation data")
+
+    def end_epoch(self, observed: Tensor | None = None) -> None:
+        """Record the end of an epoch. Only methods with a memory, or that learn from validation data, act here.
+
+        Args:
+            observed: the rows that `observe` gave for the validation data after this epoch.
+        """
 
     # ------------------------------------------------------------------ what all losses share
 
     def _weighted(self, value: Tensor, t: Target) -> Tensor:
-        """A value per position times the weight of its label, for class labels."""
-        return value if self.weight is None else value * self.weight.to(value.dtype)[t.labels]
+        """A value per position times the weight of its label, or the mean weight of its soft label."""
+        if self.weight is None:
+            return value
+        weight = self.weight.to(value.dtype)
+        return value * (weight[t.labels] if t.soft is None else torch.tensordot(t.soft, weight, ([1], [0])))
 
     def _evaluate(self, logits: Tensor, target: Tensor, **extra: Any) -> Tensor:
         z, t = self._prepare(logits, target, **extra)

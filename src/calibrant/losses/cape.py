@@ -50,10 +50,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.base.checks import check_choice, check_integer, check_number
-from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.base import Loss, SizedByData, Terms, register
 from calibrant.losses.numerics import (
     MOST_SAMPLES,
     Target,
@@ -72,13 +72,14 @@ NEVER = -1.0
 MOST = 10**6
 
 
-class ConfidenceMemory(nn.Module):
+class ConfidenceMemory(SizedByData):
     """The last prediction of each training sample by its id, and the targets estimated from all of them.
 
     Args:
         num_samples: size of the training set, if known; otherwise the largest id seen plus one.
     """
 
+    sized = ("confidence", "correct", "targets")
     confidence: Tensor
     correct: Tensor
     targets: Tensor
@@ -107,13 +108,6 @@ class ConfidenceMemory(nn.Module):
         """The targets, same shape as ``ids``; `NEVER` for samples without one."""
         ids, targets = ids.long(), self.targets.to(ids.device)
         return torch.where(ids < len(targets), targets[ids.clamp(max=len(targets) - 1)], NEVER)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("confidence", "correct", "targets"):
-            stored, buffer = state_dict.get(f"{prefix}{name}"), getattr(self, name)
-            if stored is not None and stored.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(stored.shape))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 @register(
@@ -207,7 +201,7 @@ class CaPE(Loss):
             counted = torch.ones_like(t.labels, dtype=torch.bool) if t.valid is None else t.valid
             self.memory.record(ids[counted], confidence[counted], (predicted == t.labels)[counted])
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, observed: Tensor | None = None) -> None:
         """Count a finished epoch, and estimate the targets if the next one calibrates."""
         memory = self.memory
         memory.epochs += 1

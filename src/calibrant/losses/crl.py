@@ -38,10 +38,10 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.base.checks import check_choice, check_number
-from calibrant.losses.base import Loss, Terms, register
+from calibrant.losses.base import Loss, SizedByData, Terms, register
 from calibrant.losses.numerics import (
     MOST_SAMPLES,
     Softmax,
@@ -57,7 +57,7 @@ from calibrant.losses.numerics import (
 )
 
 
-class CorrectnessHistory(nn.Module):
+class CorrectnessHistory(SizedByData):
     r"""Counts of correct predictions by sample id; grows as ids appear.
 
     The correctness of sample n is :math:`c_n = (h_n - \min h) / (E - \min h)`, with :math:`h_n` its count of correct
@@ -68,6 +68,7 @@ class CorrectnessHistory(nn.Module):
         num_samples: size of the training set, if known; otherwise the largest id seen plus one.
     """
 
+    sized = ("counts",)
     counts: Tensor
     epochs: Tensor
 
@@ -96,12 +97,6 @@ class CorrectnessHistory(nn.Module):
         counts_of_ids = torch.where(ids < len(counts), counts[ids.clamp(max=len(counts) - 1)], low)
         return (counts_of_ids - low).double() / (self.epochs.to(ids.device).clamp(min=1) - low).clamp(min=1)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        stored = state_dict.get(f"{prefix}counts")
-        if stored is not None and stored.shape != self.counts.shape:
-            self.counts = self.counts.new_zeros(stored.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 class RankingLoss(Loss):
     """Base of the losses that can condition on the order of two samples' correctness: ``indicator="ranking"``."""
@@ -126,7 +121,7 @@ class RankingLoss(Loss):
             ids = check_ids(name, ids, t.labels)
             self.history.record(ids, correct if t.valid is None else correct & t.valid)
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, observed: Tensor | None = None) -> None:
         """Count a finished epoch."""
         if self.history is not None:
             self.history.epochs += 1

@@ -42,7 +42,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, is_half, round_to
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, in_threads, is_half, round_to, row_slices
 from calibrant.base.checks import (
     MOST_BINS,
     Bools,
@@ -333,26 +333,36 @@ def _arrays(
     return values, right, check_weight(weight, len(values)), precision
 
 
+def find_bins(values: Floats, edges: Doubles) -> Ints:
+    """The bin ``(low, high]`` of each value between 0 and 1, where the edges of M bins are k/M up to rounding."""
+    bins = len(edges) - 1
+    index = np.clip(np.ceil(values * np.float64(bins)) - 1, 0, bins - 1).astype(np.int64)
+    # The product may be rounded across an edge; what is below the first edge or above the last one stays.
+    low, high = edges[:-1].copy(), edges[1:].copy()
+    low[0], high[-1] = -np.inf, np.inf
+    index -= values <= low.take(index)
+    index += values > high.take(index)
+    return index
+
+
 def _sum_bins(
     values: Floats, correct: Bools, weight: Doubles | None, edges: Doubles, *, side: Literal["left", "right"] = "left"
 ) -> Bins:
     """Count and sum over bins between edges: ``(low, high]`` with side ``"left"``, ``[low, high)`` with ``"right"``."""
     bins = len(edges) - 1
-    parts = range(0, len(values), ROWS)
-    count, right = np.zeros((2, bins), np.int64 if weight is None else np.float64)
-    sums = np.zeros((len(parts), bins))
-    for part, start in enumerate(parts):
-        rows = slice(start, start + ROWS)
-        index = np.searchsorted(edges[1:-1], values[rows], side=side)
+
+    def sum_part(rows: slice) -> tuple[Array, Array, Array]:
+        sure, right = values[rows], correct[rows]
+        index = find_bins(sure, edges) if side == "left" else np.searchsorted(edges[1:-1], sure, side=side)
         if weight is None:
-            count += np.bincount(index, minlength=bins)
-            right += np.bincount(index[correct[rows]], minlength=bins)
-            sums[part] = np.bincount(index, weights=values[rows], minlength=bins)
-        else:
-            count += np.bincount(index, weight[rows], minlength=bins)
-            right += np.bincount(index, weight[rows] * correct[rows], minlength=bins)
-            sums[part] = np.bincount(index, weight[rows] * values[rows], minlength=bins)
-    return Bins(count, sums.sum(axis=0), right)
+            hits = np.bincount(index[right], minlength=bins)
+            return np.bincount(index, minlength=bins), np.bincount(index, sure, minlength=bins), hits
+        w = weight[rows]
+        columns = (w, w * sure, w * right)
+        return tuple(np.bincount(index, column, minlength=bins) for column in columns)  # type: ignore[return-value]
+
+    parts = [np.stack(part) for part in zip(*in_threads(sum_part, row_slices(len(values), 1, ROWS)), strict=True)]
+    return Bins(*(part.sum(axis=0) for part in parts))
 
 
 def merge_bins(groups: Groups, bins: int) -> Bins:
@@ -361,7 +371,7 @@ def merge_bins(groups: Groups, bins: int) -> Bins:
     if groups.base is not None and BASE % bins == 0:
         index = groups.base * bins // BASE
     else:
-        index = np.searchsorted(bin_edges(bins, groups.precision)[1:-1], groups.score, side="left")
+        index = find_bins(groups.score, bin_edges(bins, groups.precision))
     begin = np.flatnonzero(np.diff(index, prepend=-1) != 0)
     columns = []
     for part in (groups.count, groups.sure, groups.count - groups.errors):

@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrant.base.arrays import Array, Doubles, Precision
 from calibrant.base.checks import Ints
-from calibrant.metrics.calibration import bin_edges
+from calibrant.metrics.calibration import bin_edges, find_bins
 
 #: Below the lowest edge by this much, relatively, float32 may have rounded a probability that lies above it.
 SLACK = 1e-6
@@ -34,7 +34,7 @@ class ClasswiseSums:
     """
 
     def __init__(self, classes: int, bins: int, precision: Precision = "float64") -> None:
-        self.classes, self.bins, self.inner = classes, bins, bin_edges(bins, precision)[1:-1]
+        self.classes, self.bins, self.edges = classes, bins, bin_edges(bins, precision)
         self.samples = 0
         self.size = self.squares = 0.0  # sums of the weights and of their squares
         self.total = np.zeros(classes)
@@ -65,14 +65,14 @@ class ClasswiseSums:
         # Sums over rows of float32 shares are float32 within a chunk, and float64 from there on.
         scale = scale.astype(shares.dtype)
         self.total += np.einsum("ij,j->i" if axis == 0 else "ij,i->j", shares, scale)
-        if len(self.inner):
-            edge = self.inner[0] * (1 - SLACK)
+        if self.bins > 1:
+            edge = self.edges[1] * (1 - SLACK)
             edges = np.expand_dims(np.full(len(labels), edge) if total is None else edge * total, axis)
             index = np.flatnonzero(shares > edges.astype(shares.dtype))
             row, column = np.divmod(index, self.classes) if axis else np.divmod(index, len(labels))[::-1]
             self._bin(_probabilities(flat[index], total, row), row, column, weight)
         at_label = labels * len(rows) + rows if axis == 0 else rows * self.classes + labels
-        bins = np.searchsorted(self.inner, _probabilities(flat[at_label], total, rows))
+        bins = find_bins(_probabilities(flat[at_label], total, rows), self.edges)
         self.hits += np.bincount(labels * self.bins + bins, weight, minlength=len(self.hits))
         self.samples += len(labels)
         self.size += len(labels) if weight is None else float(weight.sum())
@@ -80,10 +80,10 @@ class ClasswiseSums:
 
     def _bin(self, share: Doubles, row: Ints, column: Ints, weight: Doubles | None) -> None:
         """Count and sum probabilities above the lowest bin."""
-        is_above = share > self.inner[0]
+        is_above = share > self.edges[1]
         if not is_above.all():
             share, row, column = share[is_above], row[is_above], column[is_above]
-        code = column * self.bins + np.searchsorted(self.inner, share)
+        code = column * self.bins + find_bins(share, self.edges)
         weights = None if weight is None else weight[row]
         self.counts += np.bincount(code, weights, minlength=len(self.counts))
         self.sums += np.bincount(code, share if weights is None else share * weights, minlength=len(self.sums))

@@ -183,10 +183,14 @@ def tally(
     *,
     weight: Doubles | None = None,
     ranks: Ints | None = None,
+    bins: Ints | None = None,
 ) -> Tally:
-    """Count samples by the cells of their confidence, or of the score that ranks them; sum what is known of them."""
+    """Count samples by the cells of their confidence, or of the score that ranks them; sum what is known of them.
+
+    ``bins`` are the base bins of the cells, where they are at hand.
+    """
     is_wrong = ~correct
-    side = base_bins(cells) * 2 + is_wrong
+    side = 2 * (base_bins(cells) if bins is None else bins) + is_wrong
     moments = np.zeros(MOMENTS)
     moments[5] = len(cells)
     counts: Any = np.bincount(side, weight, minlength=2 * BASE)
@@ -224,7 +228,9 @@ def reduce_rows(
             column[rows] = values_of_rows
         return sums
 
-    for sums in in_threads(work, row_slices(len(values), values.shape[1], CHUNK)):
+    # A number of equal parts that any usual number of threads divides among itself, and that is always the same.
+    parts = 4 * math.ceil(values.size / CHUNK / 4) if values.size > CHUNK else 1
+    for sums in in_threads(work, row_slices(len(values), 1, math.ceil(len(values) / parts))):
         if by_class is not None:
             by_class.absorb(sums)
     return Reduced(*columns)
@@ -241,7 +247,7 @@ def _reduce_chunk(
     work = np.result_type(dtype, np.float64 if values.dtype.itemsize >= 8 else np.float32)
     shares, axis, predicted, top, position = find_largest(values, kind, work)
     flat = shares.reshape(-1)
-    at_label = flat[position(labels)].astype(np.float64)
+    at_label = flat.take(position(labels)).astype(np.float64)
     if kind == "logits":
         at_label -= top
         with np.errstate(over="ignore"):  # logits of both ends of float32: the exponential of their difference is 0
@@ -282,7 +288,7 @@ def find_largest(
         predicted = values.argmax(1)
         copy, axis = _workspace.array("copy", (rows, classes), dtype or values.dtype), 1
         np.copyto(copy, values)
-        top, lowest = copy.reshape(-1)[start + predicted], values.min()
+        top, lowest = copy.reshape(-1).take(start + predicted), values.min()
         position = lambda choice: start + choice  # noqa: E731
     else:
         copy, axis = _workspace.array("copy", (classes, rows), dtype or values.dtype), 0

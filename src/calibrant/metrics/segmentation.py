@@ -215,7 +215,7 @@ class Clusters:
         self.counts, self.sums = np.zeros((2, MOST_IMAGES, 2 * BASE))
         self.proper = np.zeros((MOST_IMAGES, 2))
 
-    def add(self, top: TopLabel, bins: npt.NDArray[np.int32], first: int) -> None:
+    def add(self, top: TopLabel, bins: Ints, first: int) -> None:
         """Add samples, with their base bins, whose rows are images: those of the batch count from ``first`` on."""
         image = (top.rows() + first) % MOST_IMAGES
         code = image * (2 * BASE) + 2 * bins + ~top.correct

@@ -20,7 +20,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from calibrant.base.arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
-from calibrant.base.checks import check_choice, check_correct, check_within
+from calibrant.base.checks import Ints, check_choice, check_correct, check_within
 from calibrant.base.files import parse_json, read_regular, written_aside
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, squash
 from calibrant.metrics.kernel import (
@@ -151,11 +151,14 @@ class ConfidenceSketch:
             raise ValueError(f"a score must be {requirement}, got {list(ranks.shape)}")
         return ranks.astype(np.float64, copy=False)
 
-    def observe(self, top: TopLabel) -> None:
-        """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
+    def observe(self, top: TopLabel, bins: Ints | None = None) -> None:
+        """Add samples whose statistics are known already; without their NLL and Brier score if they have none.
+
+        ``bins`` are their base bins, where they are at hand.
+        """
         losses = () if top.predicted is None else (top.nll, top.brier)
         batch = SketchCounts()
-        batch.add(tally(top.cells, top.confidence, top.correct, *losses, weight=top.weight))
+        batch.add(tally(top.cells, top.confidence, top.correct, *losses, weight=top.weight, bins=bins))
         self._add(batch)
 
     def _add(self, batch: SketchCounts) -> None:

@@ -33,8 +33,8 @@ from calibrant.base.checks import Ints
 from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
+from calibrant.policy import Policy, bin_counts, class_counts, decision_chunks
 from calibrant.predictions import IGNORED, Predictions, check_group, refuse_weights, resolve_repeats
-from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -333,7 +333,7 @@ def is_in(hashes: Hashes, seen: Hashes | None) -> npt.NDArray[np.bool_]:
 
 def sum_costs(policy: Policy, labels: Ints, predicted: Ints, paid: npt.NDArray[np.bool_]) -> float:
     """What answers cost together, over the highest cost; 0 where no cost is promised."""
-    if policy.promise.of != "cost":
+    if not policy.promise.is_watched_by_loss:
         return 0.0
     _, losses = policy.promise.losses(labels[paid], predicted[paid], np.ones(int(paid.sum()), np.bool_))
     return float(losses.sum())

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from calibrant.base.files import json_value, nulls_as_nan, open_regular, written_aside
+from calibrant.data import Dataset
 from calibrant.metrics import describe
 from calibrant.models import one_line
 from calibrant.training.recipe import Recipe
@@ -58,7 +59,8 @@ def load(
     """The parts and the state of a checkpoint; all parts, unchecked, or those of ``like``.
 
     Names, shapes and types must be those of ``like``. But the optimiser may lack whole parameters, as it has no state
-    for those without a gradient, and a loss may have stored a number for each of up to ``longest`` samples.
+    for those without a gradient, and a loss may have stored arrays of up to ``longest`` entries in each dimension: for
+    each sample, for each class.
     """
     open_regular(path).close()
     try:
@@ -118,7 +120,7 @@ def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], lon
         if name not in expected:
             raise ValueError(f"{name[:200]} is not expected in it")
         tensor, shape, dtype = expected[name], list(part.get_shape()), _TYPES.get(part.get_dtype())
-        is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
+        is_longer = name.startswith(f"{LOSS}/") and 0 < tensor.dim() == len(shape) and max(shape) <= longest
         if dtype != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
             raise ValueError(f"{name} is {dtype} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
 
@@ -192,7 +194,7 @@ def restore_run(run: Run, folder: RunFolder) -> None:
         OPTIMISER: optimiser_like(run.optimiser),
         LOSS: run.loss.state_dict(),
     }
-    parts, plain = load(path, like, longest=len(run.pipeline))
+    parts, plain = load(path, like, longest=longest_memory(run.pipeline.dataset))
     state = read_state(plain, path)
     if problem := _state_problem(run, state, parts[OPTIMISER]):
         raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
@@ -206,6 +208,11 @@ def restore_run(run: Run, folder: RunFolder) -> None:
     if run.scaler is not None:
         run.scaler.load_state_dict(state.scaler)
     run.progress = RunProgress(state.epoch, state.batch, state.step, state.best, nulls_as_nan(state.history))
+
+
+def longest_memory(train: Dataset) -> int:
+    """How many entries a loss can have stored for the samples of a training set, or for its classes."""
+    return max(len(train), len(train.classes))
 
 
 def _state_problem(run: Run, state: State, memory: Mapping[str, Tensor]) -> str:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
-from calibrant.training.datasets import Sets, evaluation_pipeline
+from calibrant.training.datasets import DataSets, evaluation_pipeline
+from calibrant.training.distributed import gather_rows
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -33,7 +34,7 @@ _MIXING = -2
 class Classification(Task):
     """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
 
-    def check(self, recipe: Recipe, sets: Sets) -> None:
+    def check(self, recipe: Recipe, sets: DataSets) -> None:
         """Refuse settings that would have no effect on these data."""
         train = sets.train
         plain = "data of images with one class each"
@@ -45,7 +46,7 @@ class Classification(Task):
         for dataset in sets.evaluated.values():
             check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
 
-    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+    def model(self, recipe: Recipe, sets: DataSets, *, trust_code: bool) -> nn.Module:
         """The recipe's network, with its word vectors if it has any."""
         text, vectors = recipe.data.text, None
         if text is not None and sets.vocabulary is not None:
@@ -130,14 +131,20 @@ class Classification(Task):
             unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
             interpolate=run.recipe.data.interpolate,
         )  # fmt: skip
+        observed: list[Tensor] = []
         for batch, logits in batches_with_logits:
             if not bool(torch.isfinite(logits).all()):
                 step = run.progress.step
                 raise DivergedError(f"logits of validation samples became NaN or infinite after step {step}")
-            tally.update(logits, batch.labels if batch.masks is None else batch.masks)
+            target = batch.labels if batch.masks is None else batch.masks
+            tally.update(logits, target)
+            if run.loss.learns_from_validation:
+                observed.append(run.loss.observe(logits, labels_at(target, logits).to(logits.device)))
+        if run.loss.learns_from_validation:
+            run.observed = gather_rows(observed, run.fabric.device)
         return tally.compute()
 
-    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+    def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Write the predictions of every set, and the model's input and classes."""
         model, device, numbers = unwrap(run.model), run.fabric.device, {}
         for name, dataset in sets.evaluated.items():

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_store
 
 from calibrant.models import one_line
@@ -99,6 +100,15 @@ def end_together(fabric: Any) -> Iterator[None]:
                 f"another process of this run has ended{_read_reason()}; --resume continues from the last checkpoint"
             ) from error
         raise
+
+
+def gather_rows(rows: list[Tensor], device: torch.device) -> Tensor | None:
+    """The rows ``[n, ...]`` of this process, and of any others, as one tensor; None if there are none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        everywhere: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(everywhere, [part.cpu() for part in rows])
+        rows = [part.to(device) for parts in everywhere for part in parts]
+    return torch.cat(rows) if rows else None
 
 
 def _end_group() -> None:

@@ -27,7 +27,7 @@ from calibrant.losses import Loss
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
-from calibrant.training.datasets import Sets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
+from calibrant.training.datasets import DataSets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.prediction import memory_errors, predict_dataset
 from calibrant.training.recipe import Recipe
@@ -183,7 +183,7 @@ class OpenedRun:
     model: nn.Module
     dataset: Dataset
     device: torch.device
-    sets: Sets
+    sets: DataSets
 
 
 def open_run(
@@ -342,7 +342,9 @@ def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
     if train.masks is not None:
         raise ValueError(f"{run_folder.path}: the last epoch is read of data with one class per sample, not of masks")
     loss = recipe.build_loss(train.ignore_index)
-    parts, plain = checkpoints.load(path, {checkpoints.LOSS: loss.state_dict()}, longest=len(train))
+    parts, plain = checkpoints.load(
+        path, {checkpoints.LOSS: loss.state_dict()}, longest=checkpoints.longest_memory(train)
+    )
     checkpoints.restore_module(loss, parts[checkpoints.LOSS], path)
     predictions = predict_dataset(recipe, run.model, train, run.device)
     batches = Batches(len(train), training.batch_size, seed=recipe.seed, drop_last=training.drop_last)
