@@ -22,6 +22,7 @@ class Case:
     def __init__(self, check: R.Check):
         self.check, self.parameters = check, check.parameters
         self.loss = L.describe(check.name).loss
+        self.classes = CLASSES - self.loss(**self.parameters).extra_logits
         self.per_sample, self.shift_invariant = L.describe(check.name).per_sample, check.shift_invariant
 
     def __str__(self) -> str:
@@ -31,6 +32,11 @@ class Case:
     def remembers(self) -> bool:
         """Whether the loss looks samples up by their ids."""
         return self.check.ranks or self.check.calibrates
+
+    def batch(self, n: int = SAMPLES, classes: int = CLASSES, **options: Any) -> tuple[Tensor, Tensor]:
+        """As `batch`, with labels of the classes only, where there is a logit more."""
+        z, y = batch(n, classes, **options)
+        return z, y % (classes - CLASSES + self.classes)
 
     def make(self, **common: Any) -> L.Loss:
         loss = self.loss(**self.parameters, **common)

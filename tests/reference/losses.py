@@ -787,6 +787,37 @@ def label_relaxation(logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: flo
     return _terms(fidelity)
 
 
+# ---- abstaining ------------------------------------------------------------------------------------------------------
+
+
+@checks("deep_gamblers", *({"payoff": 2.5, "variant": variant} for variant in VARIANTS))
+@checks("deep_gamblers", {"pretraining": 1, "variant": "released"})
+def deep_gamblers(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    payoff: float = 2.2,
+    pretraining: int = 0,
+    variant: str = "released",
+) -> Terms:
+    """[Ziyin2019], K + 1 logits: -log(p_y + p_last / o); "paper": -log(o p_y + p_last); in the first epoch of these.
+
+    With pretraining: cross-entropy of the first K logits.
+    """
+    _one_of("variant", variant, "paper", "released")
+    z, y = _as_logits(logits), _as_labels(labels)
+    if pretraining:
+        return cross_entropy(z[:, :-1], labels)
+    logp, fidelity = log_softmax(z), np.empty(len(y))
+    for i in range(len(y)):
+        bet, reserved = float(logp[i, y[i]]), float(logp[i, -1])
+        if variant == "paper":
+            fidelity[i] = -logsumexp([bet + math.log(payoff), reserved])
+        else:
+            fidelity[i] = -logsumexp([bet, reserved - math.log(payoff)])
+    return _terms(fidelity)
+
+
 # ---- gradients -------------------------------------------------------------------------------------------------------
 
 
