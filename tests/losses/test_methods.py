@@ -521,6 +521,7 @@ DEFAULTS = {
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
     "soft_ece": {"strength": 1, "bins": 15, "temperature": 0.01, "reading": "binned"},
     "esd": {"strength": 1},
+    "sat": {"momentum": 0.9, "start": 60, "selective": False},
     "deep_gamblers": {"payoff": 2.2, "pretraining": 0, "variant": "released"},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},

@@ -90,7 +90,9 @@ def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("loss", ["{name='deep_gamblers', payoff=3.0, pretraining=2}"])
+@pytest.mark.parametrize(
+    "loss", ["{name='deep_gamblers', payoff=3.0, pretraining=2}", "{name='sat', start=2, selective=true}"]
+)
 def test_a_loss_with_a_logit_more_trains_predicts_and_exports_the_classes(loss, recipe, tmp_path):
     """The network has 11 outputs for 10 classes; all that is measured, written or loaded are the logits of the 10."""
     plan = load(recipe, [f"loss={loss}", "training.epochs=4", "training.batch_size=64"])

@@ -160,6 +160,8 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
         {"name": "calsalm", "margin": 2.0, "rho_step": 1},
         {"name": "adafocal"},
         {"name": "deep_gamblers", "pretraining": 2},
+        {"name": "sat", "start": 1},
+        {"name": "sat", "start": 1, "selective": True, "momentum": 0.5},
     ],
     ids=lambda loss: loss["name"],
 )
