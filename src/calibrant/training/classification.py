@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
+from calibrant.predictions import Predictions
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.datasets import Sets, evaluation_pipeline
 from calibrant.training.distributed import gather_rows
 from calibrant.training.prediction import (
+    ClassLogits,
     DatasetTally,
     check_logits_fit,
     forward,
@@ -26,7 +28,7 @@ from calibrant.training.prediction import (
 )
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, make_model, unwrap
-from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
+from calibrant.training.run_folder import ABSTENTION, MODEL_FACTS, PREDICTIONS, RunFolder
 
 # Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
 _MIXING = -2
@@ -154,8 +156,16 @@ class Classification(Task):
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
             tally = DatasetTally(dataset, device, exclude=run.recipe.data.exclude)
+            abstaining = model if isinstance(model, ClassLogits) and dataset.masks is None else None
+            if abstaining is not None:
+                abstaining.reserved = []
             predictions = predict_dataset(run.recipe, model, dataset, device, tally=tally)
             predictions.save(folder / f"{name}{PREDICTIONS}")
+            if abstaining is not None and abstaining.reserved:
+                correct = np.asarray(predictions.logits).argmax(1) == np.asarray(predictions.labels)
+                kept = 1 - torch.cat(abstaining.reserved).numpy()
+                trust = Predictions.from_confidence(kept, correct, ids=np.asarray(predictions.ids))
+                trust.save(folder / f"{name}{ABSTENTION}")
             numbers[name] = tally.compute() | object_numbers(predictions)
             event_log("predicted", {"set": name, **numbers[name]})
         inputs = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs

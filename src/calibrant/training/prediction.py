@@ -248,7 +248,11 @@ def _draw_pixels(
 
 
 class ClassLogits(nn.Module):
-    """A model without the logits that follow those of the classes: what it predicts, not what it abstains by.
+    """A model without the logit of abstaining, which follows those of the classes.
+
+    Attributes:
+        reserved: the probability of abstaining of every sample predicted so far, ``[n, ...]`` for each batch, where it
+            is to be kept; else None.
 
     Example:
         >>> model = ClassLogits(nn.Identity(), 3)
@@ -259,11 +263,14 @@ class ClassLogits(nn.Module):
     def __init__(self, model: nn.Module, classes: int):
         super().__init__()
         self.model, self.classes = model, classes
+        self.reserved: list[Tensor] | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits of the classes ``[N, C, ...]``."""
         output = self.model(inputs)
         logits: Tensor = output["out"] if isinstance(output, dict) else output
+        if self.reserved is not None:
+            self.reserved.append(logits.double().softmax(1)[:, self.classes].cpu())
         return logits[:, : self.classes]
 
 
