@@ -15,7 +15,7 @@ from benchmarks._evidence_policies import RISKS, summarise
 from benchmarks._evidence_repairs import gains, regret
 from benchmarks._evidence_rows import present_files, span
 from calibrant.metrics import Interval
-from calibrant.selective import CALIBRATORS_TRIED
+from calibrant.policy import CALIBRATORS_TRIED
 
 HARDLY_ANSWERS = 0.95  # share of splits without any answer
 

@@ -14,7 +14,7 @@ from benchmarks._evidence_networks import EQUAL_ACCURACY
 from benchmarks._evidence_policies import ALLOWED
 from benchmarks._evidence_repairs import RULES, regret
 from benchmarks._markdown import table
-from calibrant.selective import CALIBRATORS_TRIED
+from calibrant.policy import CALIBRATORS_TRIED
 
 
 def page(results: Mapping[str, Any]) -> str:

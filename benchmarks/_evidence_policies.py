@@ -12,7 +12,6 @@ first split of every file is fitted by `Policy.fit` too, and the two must decide
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,15 @@ from calibrant import Policy, Predictions
 from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
+from calibrant.policy import decision_formula, select
+from calibrant.policy.fit import score_choice
+from calibrant.policy.selection import collect_choice
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
-from calibrant.selective import FEWEST_FOR_SCORE, decision_formula, select
-from calibrant.selective.policy.fit import score_choice
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import collect_choice
-from calibrant.selective.thresholds.risk import abstaining_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, draw_uniform, plan_search, share_for_choice
+from calibrant.promises import FEWEST_FOR_SCORE
+from calibrant.promises.parts import ScoredSamples, plan_search
+from calibrant.promises.split import draw_uniform, share_for_choice
+from calibrant.promises.thresholds import abstaining_threshold
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)
@@ -53,7 +53,7 @@ def measure_policies(data: Path, file: LogitFile, seed: int) -> dict[str, Any]:
     return {"samples": len(labels), "splits": SPLITS, "seed": seed, "targets": targets}
 
 
-def fit_policies(split: Split) -> dict[float, Rule]:
+def fit_policies(split: Split) -> dict[float, Policy]:
     """The policy of each target on the half to fit, as `Policy.fit` with its defaults makes it."""
     predictions = Predictions.from_logits(split.fit_logits, split.fit_labels)
     if len(predictions) < FEWEST_FOR_SCORE:
@@ -62,7 +62,7 @@ def fit_policies(split: Split) -> dict[float, Rule]:
     digits = Digits(int(predictions.num_classes))
     chosen_on = collect_choice(predictions.batches(), 0, share, None, digits)
     selection = select(chosen_on, "logits", quick=True, floor=digits.floor)
-    rule = Rule(
+    policy = Policy.model_construct(
         num_classes=int(predictions.num_classes),
         class_names=None,
         takes="logits",
@@ -72,34 +72,34 @@ def fit_policies(split: Split) -> dict[float, Rule]:
         threshold=abstaining_threshold("best", RISKS[0], CONFIDENCE),
     )
     rest = draw_uniform(0, 0, len(predictions)) >= share
-    score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
-    search_at = plan_search(ScoredSamples(score, correct), score_choice(rule, chosen_on), CONFIDENCE)
-    return {risk: replace(rule, threshold=search_at(risk)) for risk in RISKS}
+    score, correct = _score(policy, split.fit_logits[rest], split.fit_labels[rest])
+    search_at = plan_search(ScoredSamples(score, correct), score_choice(policy, chosen_on), CONFIDENCE)
+    return {risk: policy.model_copy(update={"threshold": search_at(risk)}) for risk in RISKS}
 
 
-def _check_same(rule: Rule, split: Split) -> None:
+def _check_same(quick: Policy, split: Split) -> None:
     policy = Policy.fit(Predictions.from_logits(split.fit_logits, split.fit_labels), RISKS[0], CONFIDENCE)
-    if (policy.threshold.value, str(policy.score)) != (rule.threshold.value, str(rule.score)):
-        raise RuntimeError(f"Policy.fit has the threshold {policy.threshold.value}, here {rule.threshold.value}")
+    if (policy.threshold.value, str(policy.score)) != (quick.threshold.value, str(quick.score)):
+        raise RuntimeError(f"Policy.fit has the threshold {policy.threshold.value}, here {quick.threshold.value}")
 
 
-def _score(rule: Rule, logits: Array, labels: Ints) -> tuple[Doubles, Bools]:
+def _score(policy: Policy, logits: Array, labels: Ints) -> tuple[Doubles, Bools]:
     """The score of each row, and whether its answer is right."""
-    answer = decision_formula(rule, NumpyOps(), logits.astype(np.float64))
+    answer = decision_formula(policy, NumpyOps(), logits.astype(np.float64))
     return np.asarray(answer.score)[:, 0], np.asarray(answer.label)[:, 0] == labels
 
 
-def _judge(rule: Rule, split: Split, risk: float) -> dict[str, Any]:
+def _judge(policy: Policy, split: Split, risk: float) -> dict[str, Any]:
     """Answers and errors on the other half, and the coverage of a clairvoyant with the same score."""
-    score, correct = _score(rule, split.test_logits, split.test_labels)
-    accept = score >= rule.threshold.value
+    score, correct = _score(policy, split.test_logits, split.test_labels)
+    accept = score >= policy.threshold.value
     return {
         "samples": len(correct),
         "accepted": int(accept.sum()),
         "wrong": int((accept & ~correct).sum()),
         "clairvoyant": coverage_at_risk(score, correct, risk),
-        "calibrator": "none" if rule.calibrator is None else rule.calibrator.name,
-        "score": str(rule.score),
+        "calibrator": "none" if policy.calibrator is None else policy.calibrator.name,
+        "score": str(policy.score),
     }
 
 

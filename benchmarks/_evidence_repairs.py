@@ -17,11 +17,10 @@ import numpy as np
 from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
 from calibrant.base.arrays import Doubles
 from calibrant.metrics import Judged, aurc, ece
+from calibrant.policy import CALIBRATORS_TRIED, Policy, Selection, decision_formula, judge_logits, select
+from calibrant.policy.selection import ChoiceRows, ChoiceSamples
 from calibrant.posthoc import NumpyOps, fit_best_norm
-from calibrant.selective import CALIBRATORS_TRIED, Selection, decision_formula, judge_logits, select
-from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import ChoiceRows, ChoiceSamples
-from calibrant.selective.thresholds.risk import abstaining_threshold
+from calibrant.promises.thresholds import abstaining_threshold
 
 SIZES = {"half": 1.0, "sixth": 1 / 3}  # of the half that is fitted on
 METRICS = ("nll", "ece", "aurc", "accuracy")
@@ -124,7 +123,7 @@ def _automatic(selection: Selection, split: Split) -> dict[str, float]:
     z, y = split.test_logits, split.test_labels
     repaired = z if selection.calibrator is None else selection.calibrator.transform(z)
     judged = judge_logits(repaired, y)
-    rule = Rule(
+    policy = Policy.model_construct(
         num_classes=z.shape[1],
         class_names=None,
         takes="logits",
@@ -133,7 +132,7 @@ def _automatic(selection: Selection, split: Split) -> dict[str, float]:
         score=selection.score,
         threshold=abstaining_threshold("best", 0.05, 0.95),
     )
-    score = np.asarray(decision_formula(rule, NumpyOps(), z.astype(np.float64)).score)[:, 0]
+    score = np.asarray(decision_formula(policy, NumpyOps(), z.astype(np.float64)).score)[:, 0]
     return _metrics(judged) | {"aurc": aurc(score, judged.correct)}
 
 

@@ -24,8 +24,8 @@ from calibrant.base.arrays import Array
 from calibrant.base.checks import Bools, Ints
 from calibrant.metrics import coverage_at_risk
 from calibrant.posthoc import NumpyOps, msp_formula
-from calibrant.selective import threshold_for_risk
-from calibrant.selective.bounds import binomial_tail, fewest
+from calibrant.promises import threshold_for_risk
+from calibrant.promises.bounds import binomial_tail, fewest
 
 RISK, CONFIDENCE = 0.05, 0.95
 SAMPLES = (200, 300, 500, 1000)

@@ -16,14 +16,11 @@ import numpy.typing as npt
 
 from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES
-from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.mean_loss import (
-    CostSamples,
-    expected_risk_threshold,
-    find_loosest_by_cost,
-    recall_threshold,
-)
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, thresholds_by_class
+from calibrant.promises import Precision, Promise, Risk
+from calibrant.promises.cost import CostSamples, find_loosest_by_cost
+from calibrant.promises.expected_risk import expected_risk_threshold
+from calibrant.promises.parts import ScoredSamples, ThresholdTarget
+from calibrant.promises.recall import recall_threshold
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 1 << 14  # of the integrals
@@ -87,11 +84,11 @@ def _draw_classes(setting: PromiseSetting, rng: np.random.Generator, groups: int
     def part(rows: npt.NDArray[np.bool_]) -> ScoredSamples:
         return ScoredSamples(score[rows], correct[rows], group[rows], predicted=predicted[rows], labels=predicted[rows])
 
-    promise, column = Promise(by_class=True), "site" if groups > 1 else None
-    target = ThresholdTarget(setting.target, None, 1 - DELTA)
+    promise: Promise = Risk(setting.target, by_class=True)
     if setting.promise == "precision":
-        promise = Promise("precision", shares=((1, 1 - setting.target),))
-    _, classes = thresholds_by_class(part(~is_plan), part(is_plan), promise, target, column, 0.2)
+        promise = Precision(1, 1 - setting.target)
+    target, column = ThresholdTarget(setting.target, None, 1 - DELTA), "site" if groups > 1 else None
+    classes = promise.find(part(~is_plan), part(is_plan), target, column, 0.2, None).class_thresholds or ()
     covered, broken = 0.0, False
     for own in classes:
         share, loss = setting.mean_loss(MIXED[setting.shape][own.label], own.threshold.value)

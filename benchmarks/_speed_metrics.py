@@ -39,8 +39,9 @@ STREAMING = """\
 ## Streaming
 
 The audit's pass over folders of Parquet shards, in a process of its own, beside a scan: Arrow reading the same columns
-and doing nothing with them. Files are in the page cache as far as they fit. Memory is the most that the whole process
-held, PyTorch included; the target is below {limit:.0f} MB. Repeat with `./dev bench streaming`.
+and doing nothing with them; and beside torchmetrics' ECE alone, updated with the batches that Arrow reads, of which it
+keeps every confidence. Files are in the page cache as far as they fit. Memory is the most that the whole process held,
+PyTorch included; the audit's target is below {limit:.0f} MB. Repeat with `./dev bench streaming`.
 
 Run on: {machine}.
 """
@@ -68,13 +69,15 @@ def streaming_part(results: dict[str, Any]) -> str:
     limit = results["targets"]["peak of the audit"] / 1e6
     lines, doubts = [], []
     for folder in results["folders"]:
-        audit, scan = folder["audit"], folder["scan"]
+        audit, scan, peer = folder["audit"], folder["scan"], folder["torchmetrics"]
         peak = _bold(f"{audit['peak'] / 1e6:.0f}", folder["verdict"] != "ok")
         speeds = [f"{found['rows_per_second']:.3g}" for found in (audit, scan)]
         times = [f"{audit['seconds']:.3g}", f"{folder['by_scan']:.3g}"]
         doubts += busy(folder)
-        lines.append([folder["title"], f"{folder['bytes'] / 1e9:.3g}", *times, *speeds, peak])
-    columns = ("folder", "GB", "audit, s", "by the scan", "audit, rows/s", "scan, rows/s", "audit, peak MB")
+        theirs = [f"{peer['seconds']:.3g}", f"{peer['peak'] / 1e6:.0f}"]
+        lines.append([folder["title"], f"{folder['bytes'] / 1e9:.3g}", *times, *speeds, peak, *theirs])
+    columns = ["folder", "GB", "audit, s", "by the scan", "audit, rows/s", "scan, rows/s", "audit, peak MB"]
+    columns += ["torchmetrics' ECE, s", "peak MB"]
     head = STREAMING.format(limit=limit, machine=machine(results["environment"]))
     return "\n".join([head, *(f"{doubt}\n" for doubt in doubts[:1]), table(columns, lines)])
 

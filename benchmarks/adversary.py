@@ -22,8 +22,8 @@ import numpy.typing as npt
 from scipy.special import betaincinv, expit, logit
 
 from benchmarks._harness import say
-from calibrant.selective.thresholds.samples import share_for_choice
-from calibrant.selective.thresholds.search import FixedSequence, curve_of, plan_tests, search
+from calibrant.promises.split import share_for_choice
+from calibrant.promises.thresholds import FixedSequence, curve_of, plan_tests, search
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -35,10 +35,9 @@ from benchmarks import adversary
 from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant.base.files import written_aside
-from calibrant.selective.bounds import allowed_errors
-from calibrant.selective.thresholds.risk import threshold_on
-from calibrant.selective.thresholds.samples import FEWEST_FOR_SCORE
-from calibrant.selective.thresholds.search import curve_of
+from calibrant.promises.bounds import allowed_errors
+from calibrant.promises.split import FEWEST_FOR_SCORE
+from calibrant.promises.thresholds import curve_of, threshold_on
 
 RESULTS = Path("benchmarks/results/guarantee.json")
 ADVERSARY = Path("benchmarks/results/adversary.json")

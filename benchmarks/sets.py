@@ -29,7 +29,7 @@ import numpy.typing as npt
 from benchmarks._harness import say
 from benchmarks._peer_runs import environment
 from calibrant.posthoc import NumpyOps
-from calibrant.selective.sets import METHODS, PredictionSets, conformal_quantile, conformal_rank, set_scores
+from calibrant.promises.sets import METHODS, PredictionSets, conformal_quantile, conformal_rank, set_scores
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,6 @@
 """Write docs/speed.md from the numbers of the last runs: ``./dev bench speed_page``.
 
-A part whose benchmark has not been run here stays as it is in the page.
+A part stays as it is in the page where its benchmark has not been run here, or was run on small data or without peers.
 """
 
 from __future__ import annotations
@@ -48,14 +48,25 @@ def main() -> None:
     parts = [TOP]
     for name, write in PARTS.items():
         file = RESULTS / f"{name}.json"
-        if file.exists():
-            parts.append(write(json.loads(file.read_text())))
-        else:
-            print(f"{file} is not there: the part about {name} stays as it is")
+        results = json.loads(file.read_text()) if file.exists() else None
+        if lack := what_it_lacks(results):
+            print(f"{file} {lack}: the part about {name} stays as it is")
             parts.append(present(name))
+        else:
+            parts.append(write(results))
     with written_aside(PAGE) as aside:
         aside.write_text("\n".join(filter(None, parts)), encoding="utf-8")
     print(f"wrote {PAGE}")
+
+
+def what_it_lacks(results: dict[str, Any] | None) -> str:
+    """Why the page would lose something by these results; nothing if it would not."""
+    if results is None:
+        return "is not there"
+    settings = results.get("settings", {})
+    if settings.get("quick"):
+        return "is of a smoke run"
+    return "" if settings.get("peers", True) else "is of a run without peers"
 
 
 def present(name: str) -> str:

@@ -6,8 +6,9 @@
 
 The folders are written once, to build/streaming, and kept. Each pass is a process of its own that opens the folder and
 goes through it: "audit" is Predictions.open and the audit's collect, "scan" is Arrow reading the same columns and doing
-nothing with them. They take turns and medians count; a first scan brings the files into the page cache, as far as they
-fit. Time is from opening to the end, without imports; memory is the most the whole process held.
+nothing with them, "torchmetrics" its ECE of the batches that Arrow reads. They take turns and medians count; a first
+scan brings the files into the page cache, as far as they fit. Time is from opening to the end, without imports; memory
+is the most the whole process held.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def run_pass(name: str, folder: Folder, threads: int) -> dict[str, Any]:
 
 
 def measure(folder: Folder, repeats: int, threads: int) -> dict[str, Any]:
-    """Both passes over a folder, in turn."""
+    """The passes over a folder, in turn."""
     run_pass("scan", folder, threads)
     neighbours, start, before = harness.Neighbours(), time.perf_counter(), os.times()
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in PASSES}

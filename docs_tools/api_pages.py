@@ -10,7 +10,8 @@ import inspect
 
 #: Public packages and modules, in the order of the reference.
 PACKAGES = (
-    "calibrant", "calibrant.predictions", "calibrant.metrics", "calibrant.posthoc", "calibrant.selective",
+    "calibrant", "calibrant.predictions", "calibrant.metrics", "calibrant.posthoc", "calibrant.promises",
+    "calibrant.policy", "calibrant.papers",
     "calibrant.monitoring", "calibrant.report", "calibrant.export", "calibrant.losses", "calibrant.targets",
     "calibrant.data", "calibrant.models", "calibrant.training", "calibrant.experiments", "calibrant.torchmetrics",
     "calibrant.sklearn",

@@ -36,8 +36,8 @@ from calibrant import Policy, Predictions
 from calibrant.experiments import Results
 from calibrant.experiments.tables.cells import parse_column
 from calibrant.metrics import Interval, aurc, coverage_at_risk, e_aurc, ece, nll, top_label
+from calibrant.promises.thresholds import curve_of
 from calibrant.recipes import names
-from calibrant.selective.thresholds.search import curve_of
 from tests.experiments.conftest import Here
 from tests.helpers.policies import drawn
 from tests.helpers.result_rows import row

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from calibrant.base.extras import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant import data, export, losses, metrics, models, posthoc, report, selective
+    from calibrant import data, export, losses, metrics, models, policy, posthoc, promises, report
     from calibrant._lens import Lens, activity, lens
     from calibrant.auditing.audit import Audit, audit
     from calibrant.auditing.gate import Check, check
     from calibrant.monitoring.monitor import Monitor, monitor
+    from calibrant.policy import Policy
     from calibrant.predictions import Predictions
-    from calibrant.selective import Policy
 
 __version__ = "0.1.0"
 

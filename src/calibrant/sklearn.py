@@ -26,9 +26,9 @@ from calibrant.base.arrays import Array
 from calibrant.base.checks import check_finite, listing, short
 from calibrant.base.extras import need
 from calibrant.metrics import Doubles
+from calibrant.policy import Decisions, Policy, decision_formula
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions, widen
-from calibrant.selective import Decisions, Policy, decision_formula
 
 if TYPE_CHECKING:
     from calibrant.export import Exported

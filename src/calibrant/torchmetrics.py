@@ -13,7 +13,6 @@ from calibrant.base.extras import needs_torch  # noqa: F401
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,30 +60,33 @@ class ConfidenceSketch(Metric):
         super().__init__(**kwargs)
         PlainSketch(score=score, ignore_index=ignore_index, kind=kind)  # checks the arguments
         self.score, self.ignore_index, self.kind = score, ignore_index, kind
-        for name, (length, dtype) in STATE.items():
-            self.add_state(name, torch.from_numpy(np.zeros(length, dtype)), dist_reduce_fx="sum")
+        for name, length in STATE.items():
+            self.add_state(name, torch.zeros(length, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``."""
+    def update(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
+        """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``.
+
+        Weights, at least 0, are those of the rows ``[N]`` or of the labels; without them each sample counts as 1.
+        """
         if self.device.type == "cpu" and (not isinstance(logits, Tensor) or logits.device.type == "cpu"):
-            self._shared_sketch().update(logits, labels)
+            self._shared_sketch().update(logits, labels, weight=weight)
         else:
-            self._add(self._count_batch(logits, labels))
+            self._add(self._count_batch(logits, labels, weight))
 
-    def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
+    def update_confidence(self, confidence: Tensor, correct: Tensor, weight: Tensor | None = None) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
         if self.device.type == "cpu":
-            self._shared_sketch().update_confidence(confidence, correct)
+            self._shared_sketch().update_confidence(confidence, correct, weight=weight)
         else:
             batch = self._empty_sketch()
-            batch.update_confidence(confidence, correct)
+            batch.update_confidence(confidence, correct, weight=weight)
             self._add(batch)
         self._computed = None
         self._update_count += 1
 
-    def forward(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+    def forward(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> dict[str, float]:
         """Add samples and return the metrics of these alone, of this process; empty if all of them are ignored."""
-        batch = self._count_batch(logits, labels)
+        batch = self._count_batch(logits, labels, weight)
         self._add(batch)
         self._computed = None
         self._update_count += 1
@@ -123,9 +125,9 @@ class ConfidenceSketch(Metric):
         """An empty sketch with the same settings."""
         return PlainSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind)
 
-    def _count_batch(self, logits: Tensor, labels: Tensor) -> PlainSketch:
+    def _count_batch(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> PlainSketch:
         batch = self._empty_sketch()
-        count_tensors(batch, logits, labels)
+        count_tensors(batch, logits, labels, weight)
         return batch
 
     def _add(self, batch: PlainSketch) -> None:

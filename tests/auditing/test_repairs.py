@@ -9,10 +9,10 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.auditing.repairs import Repair, repair_findings
 from calibrant.metrics import Interval
+from calibrant.policy import Selection
+from calibrant.policy.selection import Candidate
 from calibrant.posthoc import TemperatureScaling, VectorScaling
-from calibrant.selective import Selection
-from calibrant.selective.policy.selection import Candidate
-from calibrant.selective.scores import Score
+from calibrant.posthoc.scores import Score
 from tests.helpers.audits import drawn
 from tests.helpers.errors import facts
 

@@ -13,7 +13,7 @@ from calibrant.auditing.shards import Offsets, collect_part, join_crc32, merge
 from calibrant.base.cluster import connect
 from calibrant.cli import main
 from calibrant.metrics import ece
-from calibrant.predictions.row_selection import keep_rows
+from calibrant.predictions.rows import keep_rows
 from tests.helpers.object_store import serving
 from tests.helpers.ray_nodes import nodes
 

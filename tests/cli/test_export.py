@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from calibrant import Predictions
-from calibrant.selective import apply_policy
+from calibrant.policy import apply_policy
 from tests.cli.conftest import FACTORY
 from tests.helpers.exports import C, build, linear, make_policy
 from tests.helpers.exports import run as run_graph

@@ -20,7 +20,7 @@ from calibrant.experiments.activation_maps import (
 )
 from calibrant.experiments.pixel_maps import Normalisation
 from calibrant.report import write_maps_page
-from calibrant.training import OpenedRun, RunFolder, Sets, check_recipe, open_run, predict_run
+from calibrant.training import DataSets, OpenedRun, RunFolder, check_recipe, open_run, predict_run
 from tests.helpers.errors import facts
 from tests.helpers.scene_runs import SCENES, train_scenes
 
@@ -106,7 +106,7 @@ def test_mass_inside_boxes_is_that_of_a_loop():
 
 def opened(model, dataset, **data):
     recipe = check_recipe({"data": {"layout": "scenes", **data}, "model": {"name": "small_cnn"}}, "tiny")
-    return OpenedRun(recipe, model, dataset, torch.device("cpu"), Sets(dataset, None, dataset, {}))
+    return OpenedRun(recipe, model, dataset, torch.device("cpu"), DataSets(dataset, None, dataset, {}))
 
 
 def test_boxes_follow_the_crop_and_the_map_is_measured_on_what_the_network_sees(tiny):

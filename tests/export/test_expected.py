@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrant import Predictions
 from calibrant.export import export_onnx
-from calibrant.selective import Decisions, apply_policy
+from calibrant.policy import Decisions, apply_policy
 from tests.helpers.errors import facts
 from tests.helpers.exports import WEIGHT, C, build, linear, make_policy
 

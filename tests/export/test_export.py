@@ -10,7 +10,7 @@ from torch import nn
 from calibrant.export import export_onnx, onnx_model
 from calibrant.export.graph import OnnxOps
 from calibrant.export.verify import Verification
-from calibrant.selective.scores import Score
+from calibrant.posthoc.scores import Score
 from tests.helpers.errors import facts
 from tests.helpers.exports import C, make_policy
 

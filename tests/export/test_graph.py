@@ -11,7 +11,7 @@ import calibrant.posthoc
 from calibrant.export import Exported, export_onnx
 from calibrant.export.graph import OnnxOps
 from calibrant.posthoc import TorchOps
-from calibrant.selective.scores import Score
+from calibrant.posthoc.scores import Score
 from tests.helpers.errors import facts
 from tests.helpers.exports import (
     SCORES,

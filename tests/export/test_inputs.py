@@ -10,7 +10,7 @@ import torch
 
 from calibrant.export import export_onnx
 from calibrant.export.inputs import read_inputs
-from calibrant.selective.scores import Score
+from calibrant.posthoc.scores import Score
 from tests.helpers.errors import facts
 from tests.helpers.exports import RNG, WEIGHT, C, X, agree, alone, build, linear, make_policy, run
 

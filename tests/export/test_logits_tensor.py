@@ -9,7 +9,7 @@ from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
 from calibrant.export.logits_tensor import one_column_hint
 from calibrant.posthoc import TemperatureScaling
-from calibrant.selective.scores import Score
+from calibrant.posthoc.scores import Score
 from tests.helpers.errors import facts
 from tests.helpers.exports import RNG, C, X, agree, alone, build, linear, make_policy, run, sklearn_model
 

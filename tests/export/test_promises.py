@@ -1,15 +1,13 @@
 """Promises in a graph: onnxruntime's answers are those of a few lines of NumPy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.special import softmax
 
 from calibrant.export import export_onnx
-from calibrant.selective.promise import LossTally, Promise
-from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
-from calibrant.selective.thresholds.risk import ClassThreshold
+from calibrant.posthoc.scores import Score
+from calibrant.promises import Cost, Recall, Risk
+from calibrant.promises.thresholds import ClassThreshold
 from tests.helpers.exports import C, agree, at, make_policy, run, trial_logits
 
 pytest.importorskip("onnxruntime")
@@ -19,12 +17,12 @@ COSTS = np.random.default_rng(0).integers(0, 9, (C, C)) * (1.0 - np.eye(C))
 
 
 def promising(promise, score="msp", limit=0.7, **more):
-    return replace(make_policy(Score(score), limit, calibrator=None), promise=promise, **more)
+    return make_policy(Score(score), limit, calibrator=None).model_copy(update={"promise": promise, **more})
 
 
 def test_a_threshold_for_every_class(tmp_path):
     parts = tuple(ClassThreshold(label, None, at(0.3 + 0.1 * label)) for label in (0, 2, 4))
-    policy = promising(Promise(by_class=True), classes=parts)
+    policy = promising(Risk(0.1, by_class=True), class_thresholds=parts)
     export_onnx(policy, tmp_path / "p.onnx")
     z = trial_logits()
     found = run(tmp_path / "p.onnx", logits=z)
@@ -37,7 +35,7 @@ def test_a_threshold_for_every_class(tmp_path):
 @pytest.mark.parametrize("opset", [13, 18])
 def test_a_threshold_for_every_class_in_every_group(opset, tmp_path):
     parts = tuple(ClassThreshold(label, group, at(value)) for (group, label), value in LIMITS.items())
-    policy = promising(Promise(by_class=True), classes=parts, group="site")
+    policy = promising(Risk(0.1, by_class=True), class_thresholds=parts, group="site")
     export_onnx(policy, tmp_path / "p.onnx", opset=opset)
     z = trial_logits(200)
     group = np.random.default_rng(1).integers(-1, 3, len(z))
@@ -50,8 +48,7 @@ def test_a_threshold_for_every_class_in_every_group(opset, tmp_path):
 
 
 def test_recall_answers_the_class_wherever_it_is_likely_enough(tmp_path):
-    promise = Promise("recall", shares=((3, 0.9),), tally=LossTally(100, 5))
-    policy = promising(promise, CLASS_PROBABILITY, 0.2)
+    policy = promising(Recall(3, 0.9), "class_probability", 0.2)
     export_onnx(policy, tmp_path / "p.onnx")
     z = trial_logits(200)
     found = run(tmp_path / "p.onnx", logits=z)
@@ -64,8 +61,7 @@ def test_recall_answers_the_class_wherever_it_is_likely_enough(tmp_path):
 
 
 def test_the_answer_of_the_least_expected_cost(tmp_path):
-    promise = Promise("cost", target=1.0, costs=tuple(map(tuple, COSTS.tolist())), tally=LossTally(100, 5))
-    policy = promising(promise, EXPECTED_COST, -1.2)
+    policy = promising(Cost(1.0, COSTS), "expected_cost", -1.2)
     export_onnx(policy, tmp_path / "p.onnx")
     z = np.random.default_rng(3).standard_normal((300, C)).astype(np.float32) * 3
     found = run(tmp_path / "p.onnx", logits=z)

@@ -9,8 +9,8 @@ import torch
 
 from calibrant.export import export_onnx
 from calibrant.export.graph import OUTPUTS, SET, OnnxOps
-from calibrant.selective.scores import Score
-from calibrant.selective.sets import PredictionSets
+from calibrant.posthoc.scores import Score
+from calibrant.promises.sets import PredictionSets
 from tests.helpers.errors import facts
 from tests.helpers.exports import C, build, calibrators, data, make_policy, trial_logits
 
@@ -29,7 +29,7 @@ SETS = {
 
 
 def with_sets(name, **options):
-    return dataclasses.replace(make_policy(Score("msp"), 0.7, **options), sets=SETS[name])
+    return make_policy(Score("msp"), 0.7, **options).model_copy(update={"sets": SETS[name]})
 
 
 def masks(path, logits, **feeds):
@@ -81,7 +81,7 @@ def test_masks_of_every_method_and_calibrator(name, tmp_path):
 @pytest.mark.parametrize("opset", [13, 18])
 def test_many_classes_in_old_and_new_graphs(opset, tmp_path):
     z = (3 * np.random.default_rng(0).standard_normal((50, 300))).astype(np.float32)
-    policy = dataclasses.replace(make_policy(Score("msp"), 0.7, calibrator=None, classes=300), sets=SETS["raps"])
+    policy = make_policy(Score("msp"), 0.7, calibrator=None, classes=300).model_copy(update={"sets": SETS["raps"]})
     export_onnx(policy, tmp_path / "p.onnx", opset=opset)
     mask = masks(tmp_path / "p.onnx", z)
     np.testing.assert_array_equal(mask, policy.predict_sets(z))
@@ -119,7 +119,7 @@ def test_a_wrong_mask_is_noticed_and_not_written(tmp_path, monkeypatch):
 
 
 def test_randomised_sets_and_a_taken_name_are_refused(tmp_path):
-    policy = dataclasses.replace(with_sets("aps"), sets=dataclasses.replace(SETS["aps"], randomised=True))
+    policy = with_sets("aps").model_copy(update={"sets": dataclasses.replace(SETS["aps"], randomised=True)})
     with pytest.raises(ValueError, match=facts("randomised")):
         export_onnx(policy, tmp_path / "p.onnx")
     node = onnx.helper.make_node("Identity", [SET], ["z"])

@@ -12,10 +12,10 @@ import calibrant
 import calibrant.posthoc
 from calibrant.export.graph import OUTPUTS
 from calibrant.metrics import Interval
+from calibrant.policy import Policy
 from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
-from calibrant.selective import Policy
-from calibrant.selective.scores import Score
-from calibrant.selective.thresholds.risk import Threshold
+from calibrant.posthoc.scores import Score
+from calibrant.promises import Risk, Threshold
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -73,15 +73,14 @@ def at(value):
 def make_policy(score=SCORES[0], limit=0.7, *, calibrator="temperature", classes=C, groups=None, **more):
     if calibrator == "temperature":
         calibrator = TemperatureScaling().fit(*data(400, classes))
-    given = {"class_names": None, "takes": "logits", "kind": "classification", **more}
-    return Policy(
+    given = {"class_names": None, "takes": "logits", "kind": "classification", "promise": Risk(0.1), **more}
+    return Policy.model_construct(  # unchecked: scores and thresholds of all kinds
         num_classes=classes,
         calibrator=calibrator,
         score=score,
         threshold=at(limit),
         groups=None if groups is None else {name: at(value) for name, value in groups.items()},
         group=None if groups is None else "site",
-        target_risk=0.1,
         **given,
     )
 

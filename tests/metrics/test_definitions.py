@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import metrics as M
-from calibrant.metrics import calibration, proper
+from calibrant.metrics import calibration, kernel
 from tests.helpers.errors import facts
 from tests.helpers.metric_data import CASES, LOGITS, close, images, scores
 from tests.reference import metrics as R
@@ -107,7 +107,8 @@ def test_every_risk_on_the_curve_is_met_exactly(case, ties):
 @pytest.mark.parametrize("entries", [1 << 20, 24, 1])
 def test_metrics_of_logits(case, entries, monkeypatch):
     """In blocks of many rows, of parts of an image, and of one position."""
-    monkeypatch.setattr(proper, "ENTRIES", entries)
+    monkeypatch.setattr(kernel, "BLOCK_NUMBERS", entries)
+    monkeypatch.setattr(kernel, "CHUNK", entries)
     for name, settings in OF_LOGITS.items():
         for setting in settings:
             agree(getattr(M, name)(*LOGITS[case], **setting), getattr(R, name)(*LOGITS[case], **setting))
@@ -129,7 +130,8 @@ def test_probabilities_are_taken_as_they_are(dtype):
 
 @pytest.mark.parametrize("entries", [1 << 20, 16])
 def test_ignored_positions_are_left_out(entries, monkeypatch):
-    monkeypatch.setattr(proper, "ENTRIES", entries)
+    monkeypatch.setattr(kernel, "BLOCK_NUMBERS", entries)
+    monkeypatch.setattr(kernel, "CHUNK", entries)
     z, y = scores(9, (2, 3, 4, 5))
     y[0, 1] = 255
     y[1, :, 2] = 255

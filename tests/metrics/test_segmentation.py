@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import jaccard_score
 
 from calibrant import metrics as M
-from calibrant.metrics import ClassOverlaps, Clusters, ConfidenceSketch, base_bins, intervals, proper, top_label_blocks
+from calibrant.metrics import ClassOverlaps, Clusters, ConfidenceSketch, base_bins, intervals, kernel, top_label_blocks
 from calibrant.metrics.segmentation import MOST_IMAGES
 from tests.helpers.metric_data import close, images
 from tests.reference import metrics as R
@@ -16,7 +16,8 @@ from tests.reference import metrics as R
 
 @pytest.mark.parametrize("entries", [1 << 20, 40])
 def test_mean_iou(entries, monkeypatch):
-    monkeypatch.setattr(proper, "ENTRIES", entries)
+    monkeypatch.setattr(kernel, "BLOCK_NUMBERS", entries)
+    monkeypatch.setattr(kernel, "CHUNK", entries)
     for seed in range(5):
         z, y = images(seed)
         if seed == 1:

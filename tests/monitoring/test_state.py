@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from calibrant import Monitor
+from calibrant import Monitor, Policy
 from calibrant.monitoring.state import (
     KnownLabels,
     LabelArrival,
@@ -18,7 +18,6 @@ from calibrant.monitoring.state import (
     read_state,
     write_state,
 )
-from calibrant.selective.policy.file import from_dict, to_dict
 from tests.helpers.errors import facts
 from tests.helpers.watches import draw
 
@@ -89,13 +88,13 @@ def test_what_is_no_json_is_refused(tmp_path):
 
 
 def test_the_fingerprint_of_a_policy_survives_its_file_and_not_a_change(policy):
-    data = to_dict(policy)
-    assert policy_fingerprint(from_dict(data)) == policy_fingerprint(policy)
+    data = policy.document
+    assert policy_fingerprint(Policy.from_document(data)) == policy_fingerprint(policy)
     other = {k: v for k, v in data.items() if k != "checksum"} | {"calibrant": "9.9", "summary": "other words"}
-    assert policy_fingerprint(from_dict(other)) == policy_fingerprint(policy)
+    assert policy_fingerprint(Policy.from_document(other)) == policy_fingerprint(policy)
     changed = copy.deepcopy(other)
     changed["threshold"]["accept_from"] = 0.99
-    assert policy_fingerprint(from_dict(changed)) != policy_fingerprint(policy)
+    assert policy_fingerprint(Policy.from_document(changed)) != policy_fingerprint(policy)
 
 
 def arrival(answers, errors, **groups):

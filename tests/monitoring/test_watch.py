@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,7 +70,7 @@ def test_a_fallen_coverage_is_seen(policy, batches):
 
 def test_a_policy_without_a_sketch_says_what_cannot_be_tested(policy, batches):
     evidence = {name: value for name, value in policy.evidence.items() if name != "reference"}
-    old = replace(policy, evidence=evidence)
+    old = policy.model_copy(update={"evidence": evidence})
     monitor = Monitor(old).update(batches[0])
     watch = monitor.watch
     assert monitor.document["label_shift"] is None
@@ -211,7 +210,7 @@ def test_nothing_is_offered_where_nothing_has_changed(quiet):
 
 
 def test_a_policy_without_a_sketch_offers_no_correction(policy, batches):
-    old = replace(policy, evidence={k: v for k, v in policy.evidence.items() if k != "reference"})
+    old = policy.model_copy(update={"evidence": {k: v for k, v in policy.evidence.items() if k != "reference"}})
     assert Monitor(old).update(batches[0]).document["label_shift"] is None
 
 

@@ -108,10 +108,13 @@ def test_many_classes():
 
 
 def test_vector_scaling_without_a_factor_of_the_hessian(monkeypatch):
+    def refuse(matrix):
+        raise np.linalg.LinAlgError
+
     expected = VectorScaling().fit(Z, Y)
-    factor = torch.linalg.cholesky_ex
-    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda matrix: (factor(matrix)[0] * torch.nan, torch.tensor(1)))
+    monkeypatch.setattr(np.linalg, "cholesky", refuse)
     found = VectorScaling().fit(Z, Y)
     assert found.converged_
+    assert found.passes_ > expected.passes_
     np.testing.assert_allclose(found.weight_, expected.weight_, rtol=1e-4)
     np.testing.assert_allclose(found.bias_, expected.bias_, atol=1e-4)

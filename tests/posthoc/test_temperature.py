@@ -80,6 +80,40 @@ def test_float32_and_float64_agree():
     assert single.temperature_ == pytest.approx(double.temperature_, rel=1e-10)
 
 
+@pytest.mark.parametrize("order", ["drawn", "by class", "right ones first"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_rows_begin_at_the_root_of_some(dtype, order):
+    z, y = drawn(40_009, 7, 5, scale=2.5)
+    z = z.to(dtype)
+    if order != "drawn":
+        rows = (y if order == "by class" else z.argmax(1) != y).int().argsort(stable=True)
+        z, y = z[rows], y[rows]
+    scaling = TemperatureScaling().fit(z, y)
+    t = torch.tensor(scaling.temperature_, dtype=torch.float64, requires_grad=True)
+    torch.nn.functional.cross_entropy(z.double() / t, y).backward()
+    assert abs(float(t.grad)) < 1e-12
+    assert scaling.passes_ <= 3
+
+
+def test_many_rows_of_which_some_say_nothing():
+    """Where the rows that it would begin with are all right, the search begins without them."""
+    z, y = drawn(2048 * 16, 3, 6, scale=2.0)
+    y[::16] = z[::16].argmax(1)
+    scaling = TemperatureScaling().fit(z, y)
+    assert scaling.converged_
+    assert scaling.passes_ <= 8
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e30])
+def test_many_rows_of_any_scale_in_float32(scale):
+    z, y = drawn(40_009, 4, 7, scale=2.5)
+    z = (scale * z).float()
+    scaling = TemperatureScaling().fit(z, y)
+    expected = TemperatureScaling().fit(z.double(), y)
+    assert scaling.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert scaling.temperature_ == pytest.approx(2.5 * scale, rel=0.02)
+
+
 def test_a_few_rows_of_another_scale():
     z = torch.tensor([[0.0, 1.0]] * 10 + [[0.0, 1e4]])
     scaling = TemperatureScaling().fit(z, torch.tensor([1] * 7 + [0] * 3 + [1]))

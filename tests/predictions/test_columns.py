@@ -12,10 +12,8 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.base.checks import find_closest, listing
-from calibrant.predictions.column_errors import column_options
-from calibrant.predictions.columns import check_options, match_columns
-from calibrant.predictions.samples import MOST_COLUMNS
-from calibrant.predictions.schema import customary, one_column_kind
+from calibrant.predictions.hints import MOST_COLUMNS
+from calibrant.predictions.schema import check_options, column_options, customary, match_columns, one_column_kind
 from tests.helpers.errors import facts
 from tests.helpers.predictions import CLASSES, SOON, Q, refusal, refusal_of, write_table
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from calibrant.predictions.samples import SampledColumn, as_sample, describe, find_mistakes, rows_to_peek
+from calibrant.predictions.hints import SampledColumn, as_sample, describe, find_mistakes, rows_to_peek
 from tests.helpers.errors import facts
 
 N = 24

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from calibrant import Predictions
-from calibrant.base import arrays
 from calibrant.posthoc import (
     EnsembleTemperatureScaling,
     HistogramBinning,
@@ -21,6 +20,7 @@ from calibrant.posthoc import (
     TemperatureScaling,
     VectorScaling,
 )
+from calibrant.posthoc import base as posthoc_base
 from tests.helpers.calibrators import METHODS, Y, Z, drawn, nll
 from tests.helpers.errors import facts
 
@@ -157,11 +157,22 @@ def test_streamed_from_a_file_as_from_arrays(make, tmp_path, monkeypatch):
     expected = make().fit(z, y)
     path = tmp_path / "val.npz"
     Predictions.from_logits(z, y, split="val").save(path)
-    monkeypatch.setattr(arrays, "CHUNK", 40 * 5)  # many chunks
+    monkeypatch.setattr(posthoc_base, "PARTS", (40 * 5, 40 * 5))  # many parts
     found = make().fit(Predictions.open(path))
     assert found.passes_ >= 1
     np.testing.assert_allclose(found.transform(z), expected.transform(z), rtol=1e-4, atol=1e-5)
     assert np.allclose(found.transform(Predictions.open(path)).logits, found.transform(z))
+
+
+@every
+def test_the_number_of_threads_changes_nothing(make, monkeypatch):
+    monkeypatch.setattr(posthoc_base, "PARTS", (40 * 5, 40 * 5))
+    found = []
+    for count in ("1", "2", "5"):
+        monkeypatch.setenv("OMP_NUM_THREADS", count)
+        found.append(make().fit(Z.float(), Y).transform(Z))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 @every
@@ -173,6 +184,8 @@ def test_ignored_labels_count_nowhere(make):
     labels = torch.cat([Y[:210], torch.full((56,), 255)])
     ignoring = make().fit(flat, labels, ignore_index=255)
     assert torch.allclose(ignoring.transform(Z), plain.transform(Z), rtol=1e-5, atol=1e-6)
+    late = make().fit(flat.flip(0), labels.flip(0), ignore_index=255)  # the first rows are all ignored
+    assert torch.allclose(late.predict_proba(Z), plain.predict_proba(Z), rtol=1e-4, atol=2e-5)
     with pytest.raises(ValueError, match=facts("labels")):
         make().fit(Z, torch.full_like(Y, 255), ignore_index=255)
 

@@ -5,8 +5,7 @@ import pytest
 
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, clairvoyant, simulate
 from calibrant import Policy, Predictions
-from calibrant.selective import threshold_for_coverage
-from calibrant.selective.thresholds import risk
+from calibrant.promises import threshold_for_coverage, thresholds
 
 DRAWS = 2000
 
@@ -28,7 +27,7 @@ GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "planned
 )
 def test_violations_are_as_rare_as_promised(setting, monkeypatch):
     # What is said where nothing is accepted takes longer than the thresholds, and is tested elsewhere.
-    monkeypatch.setattr(risk, "_explain_abstention", lambda *_: ("Always abstains.", None))
+    monkeypatch.setattr(thresholds, "_explain_abstention", lambda *_: ("Always abstains.", None))
     for name, outcome in simulate(setting, GUARANTEED, DRAWS, seed=20261116).items():
         assert outcome.holds(setting.confidence), (name, outcome)
 

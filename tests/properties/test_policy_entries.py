@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from calibrant import Policy
-from calibrant.selective.policy.file import from_dict, to_dict
 from tests.fuzz.engine import flaw_of
 from tests.fuzz.targets import POLICIES, data_for_policies
 
@@ -17,7 +16,7 @@ quickly = settings(max_examples=100, suppress_health_check=[HealthCheck.function
 
 @functools.cache
 def written_policies():
-    return [json.dumps(to_dict(Policy.fit(data_for_policies(), **how))) for how in POLICIES.values()]
+    return [json.dumps(Policy.fit(data_for_policies(), **how).document) for how in POLICIES.values()]
 
 
 def attempt(load, content):
@@ -53,14 +52,14 @@ def test_entries_of_any_value(tmp_path_factory, which, data, value):
         inner = inner[name]
         name = data.draw(st.sampled_from(sorted(inner)))
     inner[name] = value
-    policy = attempt(from_dict, fields)
+    policy = attempt(Policy.from_document, fields)
     if policy is not None:
         path = tmp_path_factory.getbasetemp() / "again.json"
         policy.save(path)
-        assert to_dict(Policy.load(path)) == to_dict(policy)
+        assert Policy.load(path).document == policy.document
 
 
 @given(values)
 @quickly
 def test_values_that_are_no_policies(value):
-    assert attempt(from_dict, value) is None
+    assert attempt(Policy.from_document, value) is None

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from calibrant import report
+from calibrant.papers import normalised_given_max_logit, sorted_logits
 from calibrant.report.figures.losses import at
-from calibrant.selective import normalised_given_max_logit, sorted_logits
 from tests.helpers.audit_document import document
 from tests.helpers.errors import facts
 from tests.helpers.image_maps import image_maps

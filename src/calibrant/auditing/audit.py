@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from calibrant.base.files import written_aside
 from calibrant.base.numbers import count
 from calibrant.base.progress import Progress, silent, track
-from calibrant.predictions import REPEAT_REMEDIES, UNITS, Predictions, count_shared, repeat_words, resolve_repeats
+from calibrant.predictions import (
+    REPEAT_REMEDIES,
+    UNITS,
+    Predictions,
+    count_shared,
+    refuse_weights,
+    repeat_words,
+    resolve_repeats,
+)
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.headline import CommandWords
-    from calibrant.selective import Policy
+    from calibrant.policy import Policy
 
 T = TypeVar("T")
 
@@ -156,7 +164,7 @@ def audit(
     from calibrant.auditing.headline import PythonWords, better_model, describe_policy, next_step, overall_verdict
     from calibrant.base.files import json_value
     from calibrant.metrics import check_level
-    from calibrant.selective import FITTED_ON_THESE, Outcome
+    from calibrant.policy import FITTED_ON_THESE, Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
@@ -177,6 +185,7 @@ def audit(
     options: dict[str, Any] = {}
     if policy is not None:
         policy.check(main_predictions)
+        refuse_weights(main_predictions, "the judgement of a policy")
         outcome = options["outcome"] = Outcome(policy)
     collected = {main: collect_from(main_predictions, groups=columns, stage=f"reading {main}", **options)}
     if policy is not None and policy.calibrator is not None:
@@ -218,6 +227,8 @@ def audit(
     words = commands or PythonWords()
     if repeats or any(part.repeats.repeats for part in (collected[best], held_out) if part is not None):
         words = replace(words, repeats=("--repeats", "first"))  # without which a fit is refused
+    if models[best].weighted:
+        words = words.without_weights()
     step = next_step(words, best, level=level_of_best, policy=promise, has_val=has_val, **facts)
     document = {
         "format": "calibrant.audit",

@@ -1,6 +1,6 @@
 """The tables that a pass over predictions fills in: small, and additive.
 
-Counts by class, by group and by object size (ALS, section 4.2), sums of class-wise ECE, and a sample of rows.
+Counts by class, by group and by object size (ALS, section 4.2), with weights as sums of these, and a sample of rows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import CHUNK, Array, Doubles, Precision, in_threads, row_slices
+from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints, check_within
-from calibrant.metrics import BASE, BINS, Bins, Interval, Reduced, TopLabel, bin_edges, normal_interval
-from calibrant.selective import binomial_tail
+from calibrant.metrics import BASE, BINS, Bins, Interval, TopLabel, normal_interval
+from calibrant.promises import binomial_tail
 
 Columns = tuple[Array, ...]
 
@@ -43,21 +43,30 @@ class Row:
 
 
 class Breakdown:
-    """Counts and sums of confidence over 15 bins, for each of a growing number of keys."""
+    """Counts and sums of confidence over 15 bins, for each of a growing number of keys; of weights, their sums."""
 
     def __init__(self, keys: int = 0) -> None:
-        self.counts = np.zeros((keys, BINS, 2), np.int64)
+        self.samples = np.zeros(keys, np.int64)
+        self.counts = np.zeros((keys, BINS, 2))
         self.sums = np.zeros((keys, BINS, 2))
-        self.squares = np.zeros(keys)
+        self.squares = np.zeros(keys)  # of confidence minus correctness
+        self.weight_squares = np.zeros(keys)
 
-    def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
+    def add(self, key: Ints, top: TopLabel, bins: Ints, keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         self.grow(keys)
         code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
-        size = 2 * BINS * keys
-        self.counts += np.bincount(code, minlength=size).reshape(keys, BINS, 2)
-        self.sums += np.bincount(code, top.confidence, minlength=size).reshape(keys, BINS, 2)
-        self.squares += np.bincount(key, np.square(top.confidence - top.correct), minlength=keys)
+        size, shape, weight = 2 * BINS * keys, (keys, BINS, 2), top.weight
+        confidence, square = top.confidence, np.square(top.confidence - top.correct)
+        if weight is not None:
+            confidence, square = weight * confidence, weight * square
+        counts = np.bincount(code, weight, minlength=size).reshape(shape)
+        samples = counts.sum((1, 2)) if weight is None else np.bincount(key, minlength=keys)
+        self.samples += samples
+        self.counts += counts
+        self.sums += np.bincount(code, confidence, minlength=size).reshape(shape)
+        self.squares += np.bincount(key, square, minlength=keys)
+        self.weight_squares += samples if weight is None else np.bincount(key, np.square(weight), minlength=keys)
 
     def grow(self, keys: int) -> None:
         """Make room for more keys."""
@@ -66,6 +75,20 @@ class Breakdown:
                 added = np.zeros((keys - len(table), *table.shape[1:]), table.dtype)
                 setattr(self, name, np.concatenate([table, added]))
 
+    def total(self) -> Breakdown:
+        """All keys as one."""
+        total = Breakdown(1)
+        for name, table in vars(self).items():
+            setattr(total, name, table.sum(0, keepdims=True))
+        return total
+
+    def scaled(self, keys: Ints) -> tuple[Ints, Doubles, Doubles]:
+        """Of some keys: how many samples of equal weight would be as certain, and their correct ones and confidence."""
+        sizes, squares = self.counts[keys].sum((1, 2)), self.weight_squares[keys]
+        n = np.rint(np.divide(sizes**2, squares, out=np.ones(len(keys)), where=squares > 0))
+        scale = n / np.where(sizes > 0, sizes, 1.0)
+        return n.astype(np.int64), self.counts[keys, :, 0].sum(1) * scale, self.sums[keys].sum((1, 2)) * scale
+
     def rows(
         self, names: Sequence[str], *, level: float, compare: bool = True, classwise: Doubles | None = None
     ) -> list[Row]:
@@ -73,12 +96,11 @@ class Breakdown:
 
         ``classwise`` holds the class-wise ECE of every key, if they are classes.
         """
-        sizes = self.counts.sum((1, 2))
-        keys = np.flatnonzero(sizes)
-        n = sizes[keys]
-        correct, confidence = self.counts[keys, :, 0].sum(1), self.sums[keys].sum((1, 2))
-        gap = (confidence - correct) / n
-        spread = np.maximum(self.squares[keys] / n - gap**2, 0.0)
+        keys = np.flatnonzero(self.counts.sum((1, 2)))
+        n, correct, confidence = self.scaled(keys)
+        accuracy, mean = correct / n, confidence / n
+        gap = mean - accuracy
+        spread = np.maximum(self.squares[keys] / self.counts[keys].sum((1, 2)) - gap**2, 0.0)
         # The added sample keeps the standard error above 0 where a few samples are all alike.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
         ece = Bins(self.counts[keys].sum(2), self.sums[keys].sum(2), self.counts[keys, :, 0]).mean_gap()
@@ -86,13 +108,13 @@ class Breakdown:
         rows = []
         for i, k in enumerate(keys.tolist()):
             limits = normal_interval(float(gap[i]), float(error[i]), level, -1.0, 1.0)
-            shares = float(correct[i] / n[i]), float(confidence[i] / n[i]), limits.value, limits.low, limits.high
+            shares = float(accuracy[i]), float(mean[i]), limits.value, limits.low, limits.high
             of_class = None if classwise is None else float(classwise[k])
-            rows.append(Row(names[k], int(n[i]), *shares, float(ece[i]), of_class, bool(flags[i])))
+            rows.append(Row(names[k], int(self.samples[k]), *shares, float(ece[i]), of_class, bool(flags[i])))
         return rows
 
 
-def _flag_worse(n: Ints, correct: Ints, confidence: Doubles, level: float) -> Bools:
+def _flag_worse(n: Ints, correct: Doubles, confidence: Doubles, level: float) -> Bools:
     """Flag rows whose gap of confidence and accuracy is larger than that of all others, by Holm's procedure.
 
     If a row is like the others, each of its predictions is correct with its confidence minus the gap of the others as
@@ -105,7 +127,7 @@ def _flag_worse(n: Ints, correct: Ints, confidence: Doubles, level: float) -> Bo
     gap = (confidence - correct) / n
     rest_gap = ((confidence - correct).sum() - (confidence - correct)) / (n.sum() - n)
     expected = np.clip(confidence / n - rest_gap, 1e-9, 1 - 1e-9)
-    p = np.array([two_sided(int(correct[i]), int(n[i]), float(expected[i])) for i in tested])
+    p = np.array([two_sided(round(correct[i]), int(n[i]), float(expected[i])) for i in tested])
     for step, k in enumerate(np.argsort(p)):
         if p[k] > (1 - level) / (len(tested) - step):
             break
@@ -153,97 +175,6 @@ class Levels:
         return [str(value) for value in self.codes]
 
 
-class ClasswiseSums:
-    """The sums behind class-wise ECE: for each class, over 15 bins of its probability.
-
-    Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are binned one by
-    one; the lowest bin is the rest of the class's total.
-
-    Args:
-        classes: number of classes.
-        kind: of the values, logits or probabilities.
-        precision: of the probabilities; bin edges are rounded to it.
-    """
-
-    def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
-        self.kind, self.inner = kind, bin_edges(BINS, "float64" if kind == "logits" else precision)[1:-1]
-        self.samples = 0
-        self.total = np.zeros(classes)
-        self.sums = np.zeros(classes * BINS)
-        self.counts = np.zeros(classes * BINS, np.int64)
-        self.hits = np.zeros(classes * BINS, np.int64)
-
-    def visit(self, z: Array, reduced: Reduced, labels: Ints) -> None:
-        """Add a block of values ``[n, C]``, as `top_label_blocks` shows them."""
-        self.samples += len(labels)
-
-        def work(rows: slice) -> tuple[Doubles, Doubles, Ints, Ints]:
-            return self._sum(z[rows], reduced.top[rows], reduced.total[rows], labels[rows])
-
-        for total, sums, counts, hits in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
-            self.total += total
-            self.sums += sums
-            self.counts += counts
-            self.hits += hits
-
-    def _sum(self, z: Array, top: Doubles, total: Doubles, labels: Ints) -> tuple[Doubles, Doubles, Ints, Ints]:
-        """Totals of the classes, and sums, counts and hits of the bins.
-
-        Exponentials of float32 logits are float32; a share that is binned one by one is computed anew in float64.
-        """
-        z = z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
-        p = z
-        if self.kind == "logits":
-            p = np.subtract(z, top[:, None], dtype=z.dtype)
-            np.exp(p, out=p)
-            p *= (1 / total[:, None]).astype(z.dtype)
-        row, column = np.divmod(np.flatnonzero(p > self.inner[0] * (1 - 1e-6)), p.shape[1])
-        share = self._shares(z[row, column], top[row], total[row])
-        code = column * BINS + np.searchsorted(self.inner, share)
-        is_above = share > self.inner[0]
-        code, share = code[is_above], share[is_above]
-        size = len(self.sums)
-        sums: Any = np.bincount(code, share, minlength=size)
-        counts: Ints = np.bincount(code, minlength=size)
-        at_label = self._shares(z[np.arange(len(labels)), labels], top, total)
-        hits: Ints = np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
-        return p.sum(0, dtype=np.float64), sums, counts, hits
-
-    def _shares(self, values: Array, top: Doubles, total: Doubles) -> Doubles:
-        """Probabilities ``[n]`` of values, one of each row."""
-        numbers = values.astype(np.float64)
-        return numbers if self.kind == "probabilities" else np.exp(numbers - top) / total
-
-    def by_class(self) -> Doubles:
-        """Class-wise ECE of each class, ``[C]``."""
-        sums, _, hits = self.tables()
-        return np.abs(sums - hits).sum(1) / max(1, self.samples)
-
-    def tables(self) -> tuple[Doubles, Ints, Ints]:
-        """Sums of probability, counts, and samples of the class, by class and bin, with the lowest bin."""
-        sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
-        sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
-        counts[:, 0] = self.samples - counts[:, 1:].sum(1)
-        return sums, counts, self.hits.reshape(-1, BINS)
-
-    def replicates(self, rng: np.random.Generator, number: int) -> tuple[Doubles, Doubles]:
-        """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
-
-        In each class and bin, the counts of samples of the class and of others are drawn as Poisson numbers, each with
-        the bin's mean probability. That classes share their samples is neglected.
-        """
-        sums, counts, hits = (part.astype(np.float64) for part in self.tables())
-        filled = counts.ravel() > 0
-        n, hit, p = counts.ravel()[filled], hits.ravel()[filled], (sums.ravel()[filled] / counts.ravel()[filled])
-        resampled, null = np.empty(number), np.empty(number)
-        for i in range(number):
-            positive, negative = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
-            resampled[i] = np.abs((positive + negative) * p - positive).sum()
-            null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
-        scale = max(1, self.samples) * len(sums)
-        return (resampled - np.abs(n * p - hit).sum()) / scale, null / scale
-
-
 class HashSample:
     """At most ``size`` samples, selected by a hash of their numbers, so that two files keep the same ones."""
 
@@ -254,9 +185,21 @@ class HashSample:
         self.limit = np.iinfo(np.uint64).max
         self.count = 0
 
+    def expect(self, total: int) -> None:
+        """Say how many samples will come, so that hardly more are taken than are kept in the end.
+
+        The number below the limit has a standard deviation of at most the root of its mean; a margin of twelve is
+        always enough.
+        """
+        most = int(np.iinfo(np.uint64).max)
+        needed = self.size + 12 * math.isqrt(self.size) + 144
+        self.limit = most if needed >= total else most * needed // total
+
     def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
         """Offer samples by their numbers; ``take`` returns the columns of those that are kept."""
         keys = _hash(numbers)
+        if len(keys) > self.size:  # more than can be kept of all
+            self.limit = min(self.limit, np.partition(keys, self.size - 1)[self.size - 1])
         rows = np.flatnonzero(keys <= self.limit)
         if len(rows):
             self._append([keys[rows]], [take(rows)], len(rows))
@@ -301,30 +244,39 @@ class ObjectSizes:
     """Counts and sums over bins of objectness, additive; ``[lo, hi)``, the last with its upper edge."""
 
     def __init__(self, bins: int = OBJECT_BINS) -> None:
-        self.counts, self.correct = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
-        self.confidence, self.objectness = np.zeros(bins), np.zeros(bins)
-        self.moments = np.zeros(2)  # of the distance of confidence and objectness
+        self.samples = np.zeros(bins, np.int64)
+        self.counts, self.correct, self.confidence, self.objectness = np.zeros((4, bins))
+        self.moments = np.zeros(4)  # of w and of the distance d of confidence and objectness: w d, w^2, w^2 d, w^2 d^2
 
-    def add(self, objectness: npt.ArrayLike, confidence: Doubles, correct: npt.NDArray[np.bool_] | None = None) -> None:
+    def add(
+        self,
+        objectness: npt.ArrayLike,
+        confidence: Doubles,
+        correct: npt.NDArray[np.bool_] | None = None,
+        weight: Doubles | None = None,
+    ) -> None:
         """Add samples; without ``correct`` accuracies are unknown."""
         share = np.asarray(objectness, np.float64)
         check_within("objectness", share, 0.0, 1.0)
         bins = len(self.counts)
-        indices = np.minimum((share * bins).astype(np.int64), bins - 1)
-        self.counts += np.bincount(indices, minlength=bins)
+        index = np.minimum((share * bins).astype(np.int64), bins - 1)
+        w = np.ones(len(share)) if weight is None else weight
+        self.samples += np.bincount(index, minlength=bins)
+        self.counts += np.bincount(index, w, minlength=bins)
         if correct is not None:
-            self.correct += np.bincount(indices[correct], minlength=bins)
-        self.confidence += np.bincount(indices, confidence, minlength=bins)
-        self.objectness += np.bincount(indices, share, minlength=bins)
-        distance = np.abs(confidence - share)
-        self.moments += (distance.sum(), np.square(distance).sum())
+            self.correct += np.bincount(index, w * correct, minlength=bins)
+        self.confidence += np.bincount(index, w * confidence, minlength=bins)
+        self.objectness += np.bincount(index, w * share, minlength=bins)
+        distance = w * np.abs(confidence - share)
+        self.moments += (distance.sum(), w @ w, w @ distance, distance @ distance)
 
     def deviation(self, level: float) -> Interval:
         """Mean distance of confidence and objectness, with the interval of a mean."""
-        number = int(self.counts.sum())
-        mean, square = self.moments / number
-        spread = max(0.0, square - mean**2) * number / max(1, number - 1)
-        error = math.sqrt(spread / number) if number > 1 else math.nan
+        number, size = int(self.samples.sum()), self.counts.sum()
+        total, squares, first, second = self.moments
+        mean = total / size
+        spread = max(0.0, second - 2 * mean * first + mean**2 * squares) * number / max(1, number - 1)
+        error = math.sqrt(spread) / size if number > 1 else math.nan
         return normal_interval(float(mean), error, level, 0.0, 1.0)
 
     def series(self) -> dict[str, Any]:
@@ -334,7 +286,7 @@ class ObjectSizes:
         with np.errstate(invalid="ignore"):
             means = {"objectness": self.objectness / self.counts, "confidence": self.confidence / self.counts}
             accuracy = self.correct / self.counts
-        return {"low": edges[:-1], "high": edges[1:], "count": self.counts, **means, "accuracy": accuracy}
+        return {"low": edges[:-1], "high": edges[1:], "count": self.samples, **means, "accuracy": accuracy}
 
 
 def confidence_by_objectness(

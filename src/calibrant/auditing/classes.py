@@ -22,7 +22,7 @@ from calibrant.auditing.breakdown import FEWEST_TESTED, two_sided
 from calibrant.auditing.collect import Collected
 from calibrant.base.checks import Ints
 from calibrant.base.numbers import count, number, percent
-from calibrant.metrics import BINS, Doubles, Interval, wilson
+from calibrant.metrics import BINS, ClasswiseSums, Doubles, Interval, wilson
 
 #: From these shares of surely misplaced probability on, a verdict is at most fair, or poor.
 FAIR_FROM, POOR_FROM = 0.1, 0.25
@@ -83,9 +83,11 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
     """Check the probabilities of every class; None if classes are unknown or samples are not independent."""
     if collected.classwise is None or collected.by_class is None or collected.kind != "classification":
         return None
-    sums, counts, hits = collected.classwise.tables()
-    labels = hits.sum(1)
-    predicted, correct = collected.by_class.counts.sum((1, 2)), collected.by_class.counts[:, :, 0].sum(1)
+    sums, counts, hits, samples = _effective_tables(collected.classwise)
+    labels = np.rint(hits.sum(1)).astype(np.int64)
+    scale = samples / collected.classwise.size
+    by_class = collected.by_class.counts.sum(1) * scale
+    predicted, correct = (np.rint(part).astype(np.int64) for part in (by_class.sum(1), by_class[:, 0]))
     names = [str(collected.class_name(k)) for k in range(len(labels))]
     positive, why = _positive_of_two(collected.positive, labels)
     is_tested = counts >= FEWEST_TESTED
@@ -102,12 +104,21 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
         worst = None
         if beyond[k].any():
             b = int(np.argmax(beyond[k]))
-            happened = _wilson_interval(int(hits[k, b]), int(counts[k, b]), level)
-            worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), happened)
-        share = float(sums[k].sum() / collected.samples)
+            happened = _wilson_interval(float(hits[k, b]), float(counts[k, b]), level)
+            worst = ClassBin(round(counts[k, b]), float(claimed[k, b]), happened)
+        share = float(sums[k].sum() / samples)
         numbers = (int(labels[k]), int(predicted[k]), int(correct[k]))
         rows.append(ClassRow(name, *numbers, share, float(misplaced[k]), worst))
-    return Classes(rows, _majority(names, labels, correct, level), collected.samples, tested, positive, why)
+    return Classes(rows, _majority(names, labels, correct, level), round(samples), tested, positive, why)
+
+
+def _effective_tables(classwise: ClasswiseSums) -> tuple[Doubles, Doubles, Doubles, float]:
+    """Sums of probability, counts and hits of every class and bin, and the number of samples.
+
+    With weights all are those of as many samples of equal weight as would be as certain.
+    """
+    sums, counts, hits = (table * classwise.effective for table in classwise.tables())
+    return sums, counts, hits, classwise.samples * classwise.effective
 
 
 def _positive_of_two(positive: int | None, labels: Ints) -> tuple[int | None, str]:
@@ -119,15 +130,15 @@ def _positive_of_two(positive: int | None, labels: Ints) -> tuple[int | None, st
     return int(np.argmin(labels)), "the rarer class; --positive NAME chooses the other"
 
 
-def _limits(hits: Ints, counts: Ints, is_tested: Any, level: float) -> tuple[Doubles, Doubles]:
+def _limits(hits: Doubles, counts: Doubles, is_tested: Any, level: float) -> tuple[Doubles, Doubles]:
     """Exact limits of the share of hits ([ClopperPearson1934]), which fail with probability ``level`` at most."""
-    h, n = (np.where(is_tested, part, 1).astype(np.float64) for part in (hits, np.maximum(counts, 1)))
-    low = np.where(h > 0, betaincinv(np.maximum(h, 1), n - h + 1, level / 2), 0.0)
+    h, n = (np.where(is_tested, part, 1.0) for part in (hits, np.maximum(counts, 1)))
+    low = np.where(h > 0, betaincinv(np.maximum(h, 1e-9), n - h + 1, level / 2), 0.0)
     high = np.where(h < n, betaincinv(h + 1, np.maximum(n - h, 1e-9), 1 - level / 2), 1.0)
     return low, high
 
 
-def _wilson_interval(part: int, total: int, level: float) -> Interval:
+def _wilson_interval(part: float, total: float, level: float) -> Interval:
     """A share with Wilson's limits."""
     low, high = wilson(part, total, level)
     return Interval(part / total, float(low), float(high))
@@ -185,7 +196,7 @@ def _describe_positive(
         return None
     row, n = classes.rows[k], classes.samples
     rate = row.labels / n
-    sums, counts, hits = (table[k] for table in collected.classwise.tables())
+    sums, counts, hits = (table[k] for table in _effective_tables(collected.classwise)[:3])
     low, high = wilson(hits, counts, level)
     edges = np.arange(BINS + 1) / BINS
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -217,7 +228,7 @@ def _describe_positive(
         "why": classes.why_positive,
         "metrics": [parts[0], *scores, *parts[1:]],
         "reliability": {
-            "low": edges[:-1], "high": edges[1:], "count": counts, "confidence": claimed, "accuracy": happened,
-            "accuracy_low": low, "accuracy_high": high,
+            "low": edges[:-1], "high": edges[1:], "count": np.rint(counts).astype(np.int64), "confidence": claimed,
+            "accuracy": happened, "accuracy_low": low, "accuracy_high": high,
         },
     }  # fmt: skip

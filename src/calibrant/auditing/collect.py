@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels, ObjectSizes
-from calibrant.base.arrays import Array, precision_of
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, Columns, HashSample, Levels, ObjectSizes
+from calibrant.base.arrays import Array, Doubles, in_threads, precision_of
 from calibrant.base.checks import Bools, Ints, check_finite
 from calibrant.base.numbers import count, significant
 from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import (
+    BINS,
     BLOCK,
     ClassOverlaps,
+    ClasswiseSums,
     Clusters,
     Confidences,
     ConfidenceSketch,
@@ -28,9 +30,9 @@ from calibrant.metrics import (
     cells_of_confidence,
     top_label_blocks,
 )
+from calibrant.policy import Outcome, Policy
 from calibrant.posthoc import logits_of
 from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
-from calibrant.selective import Outcome, Policy
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
 ERRORS_KEPT = 50
@@ -58,7 +60,8 @@ class Collected:
     The checksums tell whether two files have the same samples, or are the same file. ``label_crc`` is 0 without
     labels, ``named_label_crc`` (of the labels' class names) and ``id_crc`` are None without names or ids,
     ``value_crc`` is of the first batch. ``ignored`` counts labels that are left out, ``impossible`` labels of
-    probability 0, for which the NLL takes `floor`. ``repeats`` counts the rows whose id came before.
+    probability 0, for which the NLL takes `floor`. ``errors`` counts the wrong predictions, of which the most confident
+    are in ``worst``. ``repeats`` counts the rows whose id came before.
     """
 
     sketch: ConfidenceSketch
@@ -70,14 +73,16 @@ class Collected:
     by_class: Breakdown | None
     classwise: ClasswiseSums | None
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
-    overall: Breakdown = field(default_factory=lambda: Breakdown(1))
+    without_class: Breakdown = field(default_factory=lambda: Breakdown(1))
     worst: list[WorstError] = field(default_factory=list)
     confidences: Confidences = field(default_factory=Confidences)
     judged: HashSample = field(default_factory=lambda: HashSample(JUDGED_KEPT))
     logits: HashSample = field(default_factory=lambda: HashSample(LOGITS_KEPT))
     rows: int = 0
     samples: int = 0
+    errors: int = 0
     impossible: int = 0
+    impossible_weights: Doubles = field(default_factory=lambda: np.zeros(2))  # sums of theirs and of their squares
     label_crc: int = 0
     named_label_crc: int | None = None
     ignore_index: int | None = None
@@ -116,21 +121,26 @@ class Collected:
         summary = self.confidences.exact(self.sketch.summary())
         if not self.impossible:
             return summary
-        worst = -math.log(self.floor)
-        added = self.impossible * np.array([worst, worst**2, 0.0, 0.0, 0.0])
-        return replace(summary, moments=summary.moments + added)
+        worst, (weight, squares) = -math.log(self.floor), self.impossible_weights
+        # Weights of mean 1, as those of the summary are.
+        scale = self.samples / self.sketch.base_counts.sum()
+        moments = summary.moments.copy()
+        moments[:2] += scale * weight * np.array([worst, worst**2])
+        moments[6:8] += scale**2 * squares * np.array([worst, worst**2])
+        return replace(summary, moments=moments)
 
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
-        confidence, correct, nll, brier, *_ = self.judged.columns()
+        confidence, correct, nll, brier, _, *weight = self.judged.columns()
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
-        has_values = self.holds != "confidence"
-        return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
+        losses = {"nll": nll, "brier": brier} if self.holds != "confidence" else {}
+        return Judged(confidence, correct, weight=weight[0] if weight else None, **losses)
 
     @property
-    def errors(self) -> int:
-        """The number of wrong predictions, of which the most confident are in `worst`."""
-        return int(self.overall.counts[:, :, 1].sum())
+    def overall(self) -> Breakdown:
+        """The table of all samples, whose only key is 0."""
+        total = self.without_class
+        return self.by_class.total() if self.by_class is not None and not total.samples.any() else total
 
     @property
     def classes(self) -> list[str]:
@@ -168,7 +178,7 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         positive=predictions.positive,
         ignore_index=predictions.ignore_index,
         by_class=Breakdown(classes) if detailed else None,
-        classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
+        classwise=ClasswiseSums(classes, BINS, "float64" if holds == "logits" else precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
         clusters=None if predictions.kind == "classification" else Clusters(),
         overlaps=ClassOverlaps(classes) if predictions.kind == "segmentation" and classes and detailed else None,
@@ -203,6 +213,9 @@ def collect(
         progress: called with the number of rows read.
     """
     collected = begin(predictions, check_groups(predictions, groups))
+    if (samples := _count_ahead(predictions)) is not None:
+        for sample in (collected.judged, collected.logits):
+            sample.expect(samples)
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
     for batch in track(predictions.batches(), stage, total, progress, size=len):
         if outcome is not None:
@@ -211,6 +224,14 @@ def collect(
     if not collected.samples:
         raise ValueError(NOTHING_COUNTS)
     return collected
+
+
+def _count_ahead(predictions: Predictions) -> int | None:
+    """How many samples will count, of predictions in memory."""
+    if predictions.files:
+        return None
+    labels = predictions.labels
+    return len(predictions) if labels is None else int(np.count_nonzero(labels != predictions.ignore_index))
 
 
 def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
@@ -267,19 +288,20 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
             rows = slice(start, start + BLOCK)
-            yield _top_label_of(batch.confidence[rows], batch.correct[rows], start), None
+            weight = None if batch.weight is None else batch.weight[rows]
+            yield _top_label_of(batch.confidence[rows], batch.correct[rows], start, weight), None
         return
     values, labels = getattr(batch, batch.holds), batch.labels
-    if batch.holds == "logits":
+    if batch.holds == "logits" and values.itemsize >= 8:  # float32 reaches no further than a logit may
         check_finite(values)
     if collected.digits is not None:
         collected.digits.add(values)
-    visit = None if collected.classwise is None else collected.classwise.visit
-    for top in top_label_blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit):
+    options: dict[str, Any] = {"ignore_index": batch.ignore_index, "by_class": collected.classwise}
+    for top in top_label_blocks(values, labels, kind=batch.holds, weight=batch.weight, **options):
         yield top, values
 
 
-def _top_label_of(confidence: Array, correct: Bools, start: int) -> TopLabel:
+def _top_label_of(confidence: Array, correct: Bools, start: int, weight: Doubles | None) -> TopLabel:
     sure = confidence.astype(np.float64)
     zeros = np.zeros_like(sure)
     return TopLabel(
@@ -294,7 +316,7 @@ def _top_label_of(confidence: Array, correct: Bools, start: int) -> TopLabel:
         cells=cells_of_confidence(sure, precision_of(confidence)),
         precision=precision_of(confidence),
         first=start,
-        counted=None,
+        weight=weight,
     )
 
 
@@ -302,32 +324,45 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     """Add a block of a batch."""
     if not len(top.labels):
         return
-    bins = base_bins(top.cells)
-    counted = top
+    bins, counted = base_bins(top.cells), top
     if values is not None and (impossible := np.isinf(top.nll)).any():
+        weight = np.ones(len(impossible)) if top.weight is None else top.weight
         collected.impossible += int(impossible.sum())
+        collected.impossible_weights += weight[impossible].sum(), np.square(weight[impossible]).sum()
         counted = replace(top, nll=np.where(impossible, 0.0, top.nll))  # added once the floor is known
-    collected.sketch.observe(counted)
-    collected.confidences.add(top)
+    # Each fills a table of its own, so that they may run side by side.
+    tables: list[Callable[[], None]] = [
+        lambda: collected.sketch.observe(counted, bins),
+        lambda: _add_groups(collected, batch, top, bins),
+        lambda: _keep_sample(collected, top, values),
+        lambda: _keep_worst(collected, batch, top),
+        lambda: collected.confidences.add(top),
+    ]
     if collected.clusters is not None:
-        collected.clusters.add(counted, bins, collected.rows)
+        clusters = collected.clusters
+        tables.append(lambda: clusters.add(counted, bins, collected.rows))
     if collected.overlaps is not None:
-        collected.overlaps.add(top, collected.rows)
-    collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
-    if collected.by_class is not None and top.predicted is not None and collected.num_classes:
-        collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+        overlaps = collected.overlaps
+        tables.append(lambda: overlaps.add(top, collected.rows))
+    for _ in in_threads(lambda fill: fill(), tables):
+        pass
     if collected.class_levels is not None and collected.by_class is not None:
         _count_predicted(collected.class_levels, collected.by_class, collected, batch, top)
-    if collected.groups:
-        rows_of = top.rows()
-        for name, (levels, breakdown) in collected.groups.items():
-            codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
-            breakdown.add(codes, top, bins, len(levels.codes))
     if collected.object_sizes is not None and batch.objectness is not None:
-        collected.object_sizes.add(np.asarray(batch.objectness)[top.rows()], top.confidence, top.correct)
-    _keep_worst(collected, batch, top)
-    _keep_sample(collected, top, values)
+        objectness = np.asarray(batch.objectness)[top.rows()]
+        collected.object_sizes.add(objectness, top.confidence, top.correct, top.weight)
     collected.samples += len(top.labels)
+
+
+def _add_groups(collected: Collected, batch: Predictions, top: TopLabel, bins: Ints) -> None:
+    """Count the samples of a block by predicted class and by the values of every group column."""
+    if collected.by_class is not None and top.predicted is not None and collected.num_classes:
+        collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+    else:
+        collected.without_class.add(np.zeros_like(top.labels), top, bins, 1)
+    for name, (levels, breakdown) in collected.groups.items():
+        codes = levels.encode(np.asarray(batch.groups[name])[top.rows()])
+        breakdown.add(codes, top, bins, len(levels.codes))
 
 
 def _count_predicted(
@@ -344,6 +379,7 @@ def _count_predicted(
 
 def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None:
     errors = np.flatnonzero(~top.correct)
+    collected.errors += len(errors)
     if not len(errors):
         return
     largest = collected.worst[-1].shortfall if len(collected.worst) == ERRORS_KEPT else np.inf
@@ -376,12 +412,14 @@ def _position_of(batch: Predictions, top: TopLabel, index: int) -> tuple[int, ..
 
 def _keep_sample(collected: Collected, top: TopLabel, values: Array | None) -> None:
     numbers = np.arange(collected.samples, collected.samples + len(top.labels))
-    columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
+    weight = () if top.weight is None else (top.weight,)
+    columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit, *weight)
     collected.judged.add(numbers, lambda chosen_rows: tuple(column[chosen_rows] for column in columns))
     if values is not None:
         rows = values
 
         def take(chosen_rows: Ints) -> Columns:
-            return top.take(rows)[chosen_rows], top.labels[chosen_rows], top.rows()[chosen_rows] + collected.rows
+            of_labels = top.labels[chosen_rows], top.rows()[chosen_rows] + collected.rows
+            return top.take(rows)[chosen_rows], *of_labels, *(part[chosen_rows] for part in weight)
 
         collected.logits.add(numbers, take)

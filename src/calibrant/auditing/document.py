@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrant.auditing.classes import check_classes, describe_classes
 from calibrant.auditing.collect import Collected, WorstError
@@ -21,6 +22,7 @@ from calibrant.auditing.repairs import (
     judge_repairs,
     logit_windows,
 )
+from calibrant.base.checks import Ints
 from calibrant.base.numbers import count
 from calibrant.metrics import (
     COMPARED,
@@ -38,8 +40,8 @@ from calibrant.metrics import (
     intervals,
     wilson,
 )
+from calibrant.policy import Selection
 from calibrant.predictions import UNITS
-from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
 
@@ -95,7 +97,7 @@ def describe_model(
     repairs = judge_repairs(collected, val, choice, plain, centre=centre, **sampling)
     logits, logit_gap = logit_windows(collected, level)
     overall, bins = collected.overall.rows(["all"], level=level)[0], summary.reliability(15)
-    by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
+    by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), round(summary.effective))
     classes = check_classes(collected, level)
     evidence = Evidence(
         collected=collected,
@@ -253,6 +255,13 @@ def _choice(choice: Selection) -> dict[str, Any]:
 def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
     notes = list(collected.remarks)
     wholes, units = UNITS[collected.kind]
+    summary = collected.summary()
+    if summary.is_weighted:
+        notes.append(
+            f"All numbers are weighted. The {count(summary.samples)} {units} are as certain as "
+            f"{count(round(summary.effective))} of equal weight, which is what counts, intervals and tests go by. "
+            "Repairs are fitted without the weights and judged with them."
+        )
     if collected.kind != "classification":
         notes.append(
             f"{count(collected.rows)} {wholes}, {count(collected.samples)} {units} that count, pooled over all "
@@ -283,17 +292,22 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
 def reliability_series(summary: Summary, level: float) -> dict[str, Any]:
     """Fifteen bins of a reliability diagram, with Wilson's intervals of their accuracies."""
     bins = summary.reliability(15)
-    correct = np.rint(np.nan_to_num(bins.accuracy) * bins.count)
-    low, high = wilson(correct, bins.count, level)
+    correct = np.nan_to_num(bins.accuracy) * bins.effective
+    low, high = wilson(correct if summary.is_weighted else np.rint(correct), bins.effective, level)
     return {
-        "low": bins.low, "high": bins.high, "count": bins.count, "confidence": bins.confidence,
+        "low": bins.low, "high": bins.high, "count": whole(bins.count), "confidence": bins.confidence,
         "accuracy": bins.accuracy, "accuracy_low": low, "accuracy_high": high,
     }  # fmt: skip
 
 
 def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
     count, errors = (part[::-1].reshape(bins, -1).sum(1) for part in (summary.bins.count, summary.bins.errors))
-    return {"edges": np.arange(bins + 1) / bins, "right": count - errors, "wrong": errors}
+    return {"edges": np.arange(bins + 1) / bins, "right": whole(count - errors), "wrong": whole(errors)}
+
+
+def whole(counts: npt.NDArray[Any]) -> Ints:
+    """Counts, or sums of weights rounded to counts."""
+    return np.rint(counts).astype(np.int64)
 
 
 def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair, repair_findings
 from calibrant.base.checks import Bools, listing
 from calibrant.base.numbers import count, difference, difference_span, fixed, p_words, percent, significant, span
-from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson
+from calibrant.metrics import BASE, LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson
+from calibrant.policy import Selection
 from calibrant.predictions import Digits
-from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
 READ_WITH_CARE = 1000  # below this number of samples, there is a warning about little data
@@ -215,8 +215,8 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
     filled = bins.count > 0
     # All bins are tested together (Bonferroni).
     bin_level = 1 - (1 - level) / max(1, int(filled.sum()))
-    correct = np.nan_to_num(bins.accuracy) * bins.count
-    low, high = wilson(correct, bins.count, bin_level)
+    correct = np.nan_to_num(bins.accuracy) * bins.effective
+    low, high = wilson(correct, bins.effective, bin_level)
     over, under = filled & (bins.confidence > high), filled & (bins.confidence < low)
     if not over.any() and not under.any():
         yield Finding(
@@ -239,7 +239,7 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
             f"{percent(share)} of the predictions lie where the confidence is {side} the accuracy beyond chance.",
             f"Most of it between {percent(bins.low[worst])} and {percent(bins.high[worst])}: mean confidence "
             f"{percent(bins.confidence[worst])}, accuracy {percent(bins.accuracy[worst])}, "
-            f"{count(bins.count[worst])} samples.",
+            f"{count(round(bins.count[worst]))} samples.",
         )
 
 
@@ -259,8 +259,11 @@ def _ranges(bins: Reliability, marked: Bools) -> str:
 
 def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     """Errors among the predictions that should hardly have any."""
-    counts = evidence.collected.sketch.base_counts.reshape(-1, 2)
-    correct, errors = (int(part) for part in counts[round(SURE * len(counts)) :].sum(0))
+    sketch = evidence.collected.sketch
+    counts, squares = (part.reshape(-1, 2)[round(SURE * BASE) :] for part in (sketch.base_counts, sketch.base_squares))
+    # With weights, as many samples of equal weight as would be as certain.
+    scale = counts.sum() / squares.sum() if squares.any() else 1.0
+    correct, errors = (round(part) for part in counts.sum(0) * scale)
     low = float(wilson(errors, correct + errors, evidence.confidence_level)[0])
     if correct + errors < NO_CLAIM or low <= 0.01:
         return

@@ -34,20 +34,18 @@ from calibrant.metrics import (
     paired_differences,
     split_name,
 )
-from calibrant.predictions import Predictions, check_group, resolve_repeats
-from calibrant.selective import (
-    FITTED_ON_THESE,
-    Outcome,
-    Policy,
-    bounded_mean_interval,
-    coverage_interval,
-    risk_interval,
-)
+from calibrant.policy import FITTED_ON_THESE, Outcome, Policy
+from calibrant.predictions import Predictions, check_group, refuse_weights, resolve_repeats
+from calibrant.promises import PROMISES, coverage_interval, risk_interval
 
 Status = Literal["pass", "fail", "unknown"]
 #: Measures of a policy: shares, and the mean cost of its answers.
-POLICY_METRICS = ("policy.risk", "policy.coverage", "policy.wrong", "policy.recall", "policy.cost")
-POLICY_ERRORS = ("policy.risk", "policy.wrong", "policy.cost")  # those of which less is better
+PROMISE_METRICS = {f"policy.{cls.metric.name}": cls.metric for cls in PROMISES.values() if cls.metric is not None}
+POLICY_METRICS = ("policy.risk", "policy.coverage", "policy.wrong", *PROMISE_METRICS)
+#: Those of which less is better.
+POLICY_ERRORS = (
+    "policy.risk", "policy.wrong", *(name for name, metric in PROMISE_METRICS.items() if metric.is_error)
+)  # fmt: skip
 #: Short names of metrics at a share: ``risk@0.8``.
 _AT = {"risk": "risk_at_coverage", "coverage": "coverage_at_risk"}
 _AT_EXAMPLES = {"risk": "risk@0.8 for that at 80% coverage", "coverage": "coverage@0.05 for that at 5% risk"}
@@ -149,7 +147,7 @@ def _parse_metric(name: str, text: str) -> str:
 def _bounds(metric: str) -> tuple[float, float]:
     """The smallest and the largest value that a metric can have."""
     if metric in POLICY_METRICS:
-        return (0, math.inf) if metric == "policy.cost" else (0, 1)
+        return (0, PROMISE_METRICS[metric].highest) if metric in PROMISE_METRICS else (0, 1)
     return describe(metric).bounds
 
 
@@ -288,6 +286,7 @@ def check(
     outcome = None
     if policy is not None:
         policy.check(predictions)
+        refuse_weights(predictions, "the judgement of a policy")
         outcome = Outcome(policy)
     collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
@@ -328,12 +327,12 @@ def _check_arguments(
         text = repr(requirement.text)
         if requirement.is_of_policy and policy is None:
             raise ValueError(f"{text} is about a policy: give one")
-        of = {"policy.recall": "recall", "policy.cost": "cost"}.get(requirement.metric)
-        if of is not None and policy is not None and policy.promise.of != of:
-            raise ValueError(f"{text} is about a policy that promises a {of}, and this one does not")
+        asked = PROMISE_METRICS.get(requirement.metric)
+        if asked is not None and policy is not None and policy.promise.metric != asked:
+            raise ValueError(f"{text} is about a policy that promises a {asked.name}, and this one does not")
         if requirement.is_relative and baseline is None:
             raise ValueError(f"{text} is a comparison: give a baseline")
-        if predictions.holds == "confidence" and requirement.metric in ("nll", "brier", "classwise_ece"):
+        if not predictions.data_type.has_classes and requirement.metric in ("nll", "brier", "classwise_ece"):
             raise ValueError(f"{text} needs logits or probabilities, and the predictions hold confidences")
     if groups is not None:
         check_group(predictions, groups)
@@ -350,9 +349,9 @@ class _Samples:
 
     def size(self, metric: str) -> int:
         """The number of samples behind a metric; for the risk of a policy, its answers."""
-        if metric in ("policy.risk", "policy.cost"):
+        if metric == "policy.risk":
             return int(self.outcome.accepted)
-        if metric == "policy.recall":
+        if metric in PROMISE_METRICS:
             return int(self.outcome.tally.rows)
         return int(self.outcome.samples) if self.collected is None else self.collected.samples
 
@@ -378,12 +377,8 @@ def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
         return risk_interval(outcome.errors, outcome.accepted, *tails)
     if metric == "policy.wrong":
         return risk_interval(outcome.errors, outcome.samples, *tails)
-    tally = outcome.tally
-    if metric == "policy.recall":
-        return risk_interval(tally.rows - round(tally.loss), tally.rows, *tails)
-    highest = outcome.policy.promise.highest
-    share = bounded_mean_interval(tally.loss, tally.rows, *tails)
-    return Interval(highest * share.value, highest * share.low, highest * share.high)
+    interval: Interval = outcome.policy.promise.metric_interval(outcome.tally, level)
+    return interval
 
 
 def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) -> list[_Samples]:

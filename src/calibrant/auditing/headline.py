@@ -16,7 +16,8 @@ from typing import Any
 
 from calibrant.base.numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
-from calibrant.selective import Offer, Outcome, Policy
+from calibrant.policy import Outcome, Policy
+from calibrant.promises import PROMISES, Offer
 
 Part = Mapping[str, Any]
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
@@ -152,9 +153,9 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
         note = f" ({errors['note']})" if errors["note"] else ""
         share = percent(answered["value"])
         wrong = f"{percent(errors['value'])} of its answers are wrong{note}"
-        # The wrong answers of a recall are what its precision counts.
-        is_recall = policy["promise"]["of"] == "recall"
-        clauses.append(f"it answers {share} here, and {policy['promise']['price'] if is_recall else wrong}")
+        # Where all answers are one, the wrong ones are what its precision counts.
+        is_one = PROMISES[policy["promise"]["of"]].gives_one_answer
+        clauses.append(f"it answers {share} here, and {policy['promise']['price'] if is_one else wrong}")
     headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or original
     if policy["fitted_on_these"] and repaired:
@@ -241,14 +242,11 @@ def _offer(policy: Policy, offer: Offer) -> dict[str, Any]:
 
 def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
     """The shares that are promised, other than of wrong answers, and what that costs; a cost is no share."""
-    policy, promise, rows = outcome.policy, outcome.policy.promise, []
+    policy, rows = outcome.policy, []
     if policy.abstains or not outcome.labelled:
         return []
     for measure in outcome.price.promised:
-        note = f"expected: at most {allowed(promise.target)}"
-        if measure.label is not None:
-            note = f"promised: at least {allowed(dict(promise.shares)[measure.label])}"
-        rows.append((measure.title(policy.class_names), measure.share, note))
+        rows.append((measure.title(policy.class_names), measure.share, measure.note))
     shares = [measure for measure in outcome.price.measures if measure.label is not None]
     return rows + [(measure.title(policy.class_names), measure.share, "") for measure in shares]
 
@@ -328,6 +326,13 @@ class CommandWords:
 
     validation, test = "VALIDATION", "TEST"  # what files that are not known are called
 
+    def without_weights(self) -> CommandWords:
+        """The same of samples without weights, which a policy does not take."""
+        pairs = zip(self.reading, [*self.reading[1:], ""], strict=True)
+        starts = {i for i, pair in enumerate(pairs) if pair[0] == "--column" and pair[1].startswith("weight=")}
+        reading = [word for i, word in enumerate(self.reading) if not {i, i - 1} & starts]
+        return replace(self, reading=(*reading, "--column", "weight="))
+
     def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""
         selecting = self.selecting_val if file == self.val else ()
@@ -365,7 +370,13 @@ class PythonWords:
     val: str = "val"
     repeats: Sequence[str] = ()  # the options about rows that repeat an id
 
+    unweighted: str = ""  # the call that leaves weights out
+
     validation, test = "val", "test"
+
+    def without_weights(self) -> PythonWords:
+        """The same of samples without weights, which a policy does not take."""
+        return replace(self, unweighted=".unweighted()")
 
     def fit(self, file: str, *options: str) -> str:
         """The line that fits a policy."""
@@ -382,11 +393,12 @@ class PythonWords:
             name: f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0] if texts else "True"
             for name, texts in arguments.items()
         }
-        return f"Policy.fit({file}, {', '.join(f'{name}={value}' for name, value in values.items())})"
+        return f"Policy.fit({file}{self.unweighted}, {', '.join(f'{name}={value}' for name, value in values.items())})"
 
     def judge(self, file: str) -> str:
         """The line that judges a policy."""
-        return f"audit({file}, policy=policy{', repeats=' + repr(self.repeats[1]) if self.repeats else ''})"
+        repeats = f", repeats={self.repeats[1]!r}" if self.repeats else ""
+        return f"audit({file}{self.unweighted}, policy=policy{repeats})"
 
     def fit_and_judge(self, file: str, test: str, *options: str) -> str:
         """The lines that fit a policy and judge it by other predictions."""
@@ -398,7 +410,7 @@ class PythonWords:
 
     def divide(self, file: str, *options: str) -> str:
         """The lines that divide predictions, fit a policy on one part, and judge it by the other."""
-        source = f"{file}.without_repeats()" if self.repeats else file
+        source = f"{file}{self.unweighted}" + (".without_repeats()" if self.repeats else "")
         return f"fit, judge = {source}.holdout()\n{PythonWords().fit_and_judge('fit', 'judge', *options)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,9 +15,11 @@ from calibrant.base.arrays import Array, Doubles
 from calibrant.base.checks import Bools, Ints
 from calibrant.base.numbers import difference, difference_span, number, percent, significant
 from calibrant.metrics import Interval, Judged, RiskCoverage, normal_interval, paired_differences, risk_coverage_curve
+from calibrant.policy import CALIBRATORS_TRIED, Selection, judge_logits, select, take_for_choice
 from calibrant.posthoc import (
     CALIBRATORS,
     FOLDS,
+    NORMALISED,
     Calibrator,
     LogitNorm,
     Ranked,
@@ -31,16 +33,7 @@ from calibrant.posthoc import (
     scores_by_reading,
 )
 from calibrant.predictions import FLOOR, log_probabilities
-from calibrant.selective import (
-    CALIBRATORS_TRIED,
-    FEWEST_FOR_CHOICE,
-    FEWEST_FOR_SCORE,
-    NORMALISED,
-    Selection,
-    judge_logits,
-    select,
-    take_for_choice,
-)
+from calibrant.promises import FEWEST_FOR_CHOICE, FEWEST_FOR_SCORE
 
 FEWEST_TO_FIT = 50  # below this number of samples, nothing is fitted
 POINTS = 1500  # of the scatter of logits
@@ -81,10 +74,16 @@ def kept_logits(collected: Collected, companion: Collected | None = None) -> tup
 
     ``companion``: predictions that belong to these, as validation to test; both have the same floor for zeros.
     """
-    values, labels, _ = collected.logits.columns()
+    values, labels, *_ = collected.logits.columns()
     if collected.holds == "probabilities":
         return log_probabilities(values, max(collected.floor, FLOOR if companion is None else companion.floor)), labels
     return values.astype(np.float64), labels
+
+
+def kept_weight(collected: Collected) -> Doubles | None:
+    """The weights of the kept logits, or None."""
+    weight = collected.logits.columns()[3:]
+    return weight[0] if weight else None
 
 
 def judge_repairs(
@@ -109,19 +108,19 @@ def judge_repairs(
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
-    before = judge_logits(z, y)
+    before, weight = judge_logits(z, y), kept_weight(collected)
     chosen_name = None if choice is None or choice.calibrator is None else choice.calibrator.name
     repairs = []
     for name in dict.fromkeys(("temperature", *([chosen_name] if chosen_name in CALIBRATORS_TRIED else []))):
         make = CALIBRATORS_TRIED[name]
         repaired = crossfit(make, z, y, folds) if val is None else _repair_by(val, collected, make, z)
-        change = _changes(collected, before, judge_logits(repaired.logits, y), sampling)
+        change = _changes(collected, replace(before, weight=weight), judge_logits(repaired.logits, y), sampling)
         fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen_name)
         title = repaired.fitted[0].title
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
         repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
     ranked = _ranked(collected, z, before, folds, val, centre)
-    by_confidence = Judged(before.confidence, before.correct, score=ranked.plain)
+    by_confidence = Judged(before.confidence, before.correct, score=ranked.plain, weight=weight)
     by_norm = Judged(before.confidence, before.correct, score=ranked.normalised)
     change = _changes(collected, by_confidence, by_norm, sampling)
     fitted = _norm_words(ranked.norms, val)
@@ -136,7 +135,7 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
     """
     if collected.holds == "confidence" or collected.rows < FEWEST_FOR_CHOICE:
         return None
-    values, labels, unit = collected.logits.columns()
+    values, labels, unit, *_ = collected.logits.columns()
     samples = take_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
     if samples is None or len(np.unique(assign_folds(samples.rows.unit))) < FOLDS:
         return None
@@ -173,7 +172,7 @@ def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict
 
 def _folds(collected: Collected) -> Ints:
     """Fold of each kept row; pixels of an image and tokens of a sequence stay together."""
-    _, labels, image = collected.logits.columns()
+    _, labels, image, *_ = collected.logits.columns()
     return assign_folds(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
@@ -215,26 +214,32 @@ def curves_of_other_scores(collected: Collected, val: Collected | None, centre: 
     if collected.holds == "confidence" or collected.samples < FEWEST_TO_FIT:
         return []
     z, y = kept_logits(collected, val)
-    correct = z.argmax(1) == y
+    correct, weight = z.argmax(1) == y, kept_weight(collected)
     curves = []
     if collected.holds == "logits":
-        curves.append(ScoreCurve("max_logit", "max logit", risk_coverage_curve(z.max(1), correct), len(y)))
+        curves.append(_curve_of("max_logit", "max logit", z.max(1), correct, weight))
     if val is None:
         norm = fit_best_norm(z[::2], y[::2], centre=centre)
         z, correct, origin = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
+        weight = None if weight is None else weight[1::2]
     else:
         norm, origin = fit_best_norm(*kept_logits(val, collected), centre=centre), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {origin})"
-        curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))
+        curves.append(_curve_of("logit_norm", title, norm.score(z), correct, weight))
     return curves
+
+
+def _curve_of(name: str, title: str, score: Doubles, correct: Bools, weight: Doubles | None) -> ScoreCurve:
+    samples = len(correct) if weight is None else round(weight.sum() ** 2 / np.square(weight).sum())
+    return ScoreCurve(name, title, risk_coverage_curve(score, correct, weight=weight), samples)
 
 
 def logit_windows(collected: Collected, level: float) -> tuple[dict[str, Any] | None, Interval | None]:
     """Max logit against confidence for correct and wrong predictions, and their gap at equal confidence."""
     if collected.holds != "logits" or collected.samples < FEWEST_TO_FIT:
         return None, None
-    confidence, correct, _, _, top = collected.judged.columns()
+    confidence, correct, _, _, top, *_ = collected.judged.columns()
     top = top.astype(np.float64)
     if not np.isfinite(top.std()) or top.std() == 0:
         return None, None

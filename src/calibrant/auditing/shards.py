@@ -68,13 +68,13 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
     if offsets.total > collected.confidences.most:
         collected.confidences.most = 0  # the whole will not keep them either
     for sample in (collected.judged, collected.logits):
-        sample.limit = _limit(sample.size, offsets.total)
+        sample.expect(offsets.total)
     part = Part(collected, offsets, 0, 0, 0, {})
     value_crc = 0
     first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
     for batch in predictions.batches():
         if collected.rows < first_rows:
-            values = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
+            values = np.ascontiguousarray(batch.data.values[: first_rows - collected.rows])
             value_crc = zlib.crc32(values.tobytes(), value_crc)
             part.value_bytes += values.nbytes
         add_batch(collected, batch)
@@ -86,16 +86,6 @@ def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offse
             part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
     collected.value_crc = value_crc
     return part
-
-
-def _limit(size: int, total: int) -> int:
-    """A hash below which at least ``size`` of ``total`` samples lie, and hardly more: parts keep no more than needed.
-
-    The number below it has a standard deviation of at most the root of its mean; a margin of twelve is always enough.
-    """
-    most = int(np.iinfo(np.uint64).max)
-    needed = size + 12 * math.isqrt(size) + 144
-    return most if needed >= total else most * needed // total
 
 
 def merge(parts: Iterable[Part]) -> Collected:
@@ -120,9 +110,12 @@ def _absorb(total: Collected, part: Part) -> None:
     added = part.collected
     total.sketch = total.sketch + added.sketch
     _absorb_predicted(total, added)
-    for name in ("overall", "by_class", "classwise", "clusters", "overlaps", "object_sizes"):
+    if total.classwise is not None and added.classwise is not None:
+        total.classwise.absorb(added.classwise)
+    for name in ("without_class", "by_class", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
-            _add_tables(table, getattr(added, name))
+            for part_name, value in vars(getattr(added, name)).items():
+                setattr(table, part_name, getattr(table, part_name) + value)
     for name, (levels, breakdown) in added.groups.items():
         _add_group(*total.groups[name], levels, breakdown)
     # Stable: of equally confident errors the first ones stay.
@@ -132,6 +125,8 @@ def _absorb(total: Collected, part: Part) -> None:
     total.logits.absorb(added.logits)
     total.rows, total.samples = added.rows, added.samples
     total.impossible += added.impossible
+    total.impossible_weights += added.impossible_weights
+    total.errors += added.errors
     if total.digits is not None and added.digits is not None:
         total.digits.absorb(added.digits)
     total.ignored += added.ignored
@@ -152,13 +147,6 @@ def _absorb_predicted(total: Collected, added: Collected) -> None:
         total.class_levels = total.by_class = None
         return
     _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
-
-
-def _add_tables(table: Any, added: Any) -> None:
-    """Add counts and sums; the kind and the bin edges of a table stay."""
-    for name, value in vars(added).items():
-        if name not in ("kind", "inner"):
-            setattr(table, name, getattr(table, name) + value)
 
 
 def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:
@@ -269,7 +257,7 @@ def _sizes_in_headers(pieces: Sequence[Predictions]) -> list[Size] | None:
         if None in counts:
             return None
         rows = sum(count or 0 for count in counts)
-        positions = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
+        positions = math.prod(store.schema.shape_of("labels"))
         sizes.append((rows, rows * positions))
     return sizes
 
@@ -287,7 +275,7 @@ def _check_none_ignored(part: Part) -> Part:
 def _count_samples(piece: Predictions) -> Size:
     """Rows and samples that count, from the labels alone; runs on any machine."""
     rows = samples = 0
-    name = "correct" if piece.holds == "confidence" else "labels"
+    name = piece.data_type.truth
     for block in piece._store.blocks(2**16, [name]):
         values = block[name]
         rows += len(values)

@@ -127,6 +127,18 @@ def class_rows(z: Array) -> Array:
     return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
 
+def sum_along(values: Array, axis: int) -> Array:
+    """Sums along an axis of an array of two dimensions, in its own type; NumPy's sum takes twice as long for rows."""
+    sums: Array = np.einsum("ij->j" if axis == 0 else "ij->i", values)
+    return sums
+
+
+def sum_products(first: Array, second: Array, axis: int) -> Array:
+    """Sums of products along an axis of two arrays of two dimensions, by the call that is faster for the axis."""
+    sums: Array = np.einsum("ij,ij->j", first, second) if axis == 0 else np.vecdot(first, second)
+    return sums
+
+
 def take_rows(columns: C, rows: Any) -> C:
     """Some rows of a named tuple of columns, arrays of one length."""
     make: Any = type(columns)

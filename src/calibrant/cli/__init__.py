@@ -22,7 +22,6 @@ import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant.base.checks import did_you_mean
 from calibrant.cli import console, options
 
 #: Exit code of an error in Calibrant itself (EX_SOFTWARE of sysexits.h).
@@ -253,6 +252,8 @@ def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
     if "unable to parse" in message and any(re.fullmatch(r"\d+(\.\d+)?%", word) for word in words):
         return " (5% is written 0.05)"
     if message.startswith("No such command"):
+        from calibrant.base.checks import did_you_mean  # here, because it imports NumPy
+
         name = _OTHER_NAMES.get(command)
         guess = f"; did you mean {name!r}?" if name else did_you_mean(command, commands)
         return guess or f" Known are {', '.join(commands)}."

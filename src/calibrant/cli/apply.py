@@ -26,8 +26,8 @@ from calibrant.cli.options import (
     parse_opening,
 )
 from calibrant.cli.schema import versioned
+from calibrant.policy import FORMATS, Outcome, Policy, apply_policy
 from calibrant.predictions import repeat_words
-from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(
@@ -88,6 +88,8 @@ def apply_command(
     if outcome.labelled and (repeats := predictions.repeats):
         words = repeat_words(repeats, len(predictions), predictions.kind)
         remark(f"note: {words}; whether the promise is kept is judged as if all were independent", quiet)
+    if outcome.labelled and predictions.weighted:
+        remark("note: the importance weights are not used: a promise is of samples that were drawn alike", quiet)
     remark(f"wrote {path}", quiet)
     if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)

@@ -35,8 +35,8 @@ from calibrant.cli.options import (
     share_option,
 )
 from calibrant.metrics import check_level
+from calibrant.policy import Policy
 from calibrant.predictions import Predictions, Remote, is_remote
-from calibrant.selective import Policy
 
 
 def audit_command(

@@ -85,7 +85,7 @@ def check_command(
     texts = _requirements(require or [], requirements, quiet)
     from calibrant.auditing import check
     from calibrant.base.files import json_value
-    from calibrant.selective import Policy
+    from calibrant.policy import Policy
 
     inputs = [file, *([] if baseline is None else [baseline])]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # imported where something is drawn
     from rich.progress import ProgressColumn
 
     from calibrant.experiments import tables
-    from calibrant.selective import SetCounts
+    from calibrant.promises import SetCounts
 
 #: Words up to this length are not wrapped in a table.
 SHORT = 32

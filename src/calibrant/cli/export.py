@@ -14,7 +14,7 @@ from calibrant.cli.console import print_json, print_line, print_table, remark, s
 from calibrant.cli.options import Column, Json, Quiet, TrustCode, check_kind, open_for_policy, parse_opening, trusts_run
 from calibrant.cli.schema import versioned
 from calibrant.export import Exported, export_onnx, read_decisions, read_inputs
-from calibrant.selective import Policy
+from calibrant.policy import Policy
 
 
 def export_command(

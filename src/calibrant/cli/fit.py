@@ -30,7 +30,8 @@ from calibrant.cli.options import (
     parse_opening,
     share_option,
 )
-from calibrant.selective import Policy, Promise, Threshold, to_dict
+from calibrant.policy import Policy
+from calibrant.promises import Promise, Threshold
 
 LARGEST_COSTS = 2**26  # bytes of a file
 
@@ -64,8 +65,8 @@ def fit_command(
     promise: Annotated[
         list[str] | None,
         typer.Option(
-            help="Instead of a risk: precision=CLASS:SHARE (repeat for more classes), recall=CLASS:SHARE or "
-            "expected-risk:SHARE."
+            help="Instead of a risk: 'precision[CLASS] >= SHARE' (repeat for more classes), 'recall[CLASS] >= SHARE', "
+            "'expected-risk <= SHARE', or with --costs 'cost <= NUMBER'."
         ),
     ] = None,
     costs: Annotated[
@@ -112,16 +113,16 @@ def fit_command(
     with show_progress(quiet) as progress:
         policy = Policy.fit(
             predictions,
-            target_risk,
+            promise or None,
             confidence,
+            target_risk=target_risk,
             target_coverage=target_coverage,
             method=method,  # type: ignore[arg-type]  # checked there
             calibrator=calibrator,
             score=score,
             centre=centre,
-            group=group,
+            by=group,
             by_class=by_class,
-            promise=promise or None,
             costs=None if costs is None else read_costs(costs, predictions.class_names),
             target_cost=target_cost,
             abstain_cost=abstain_cost,
@@ -136,7 +137,7 @@ def fit_command(
         )
     policy.save(output)
     if as_json:
-        print_json(to_dict(policy))
+        print_json(policy.document)
     elif not quiet:
         print_policy(policy)
     if left_out := len(predictions) - policy.evidence["samples"]:

@@ -158,13 +158,15 @@ def _report_activity(
     import torch
 
     from calibrant._lens import activity
-    from calibrant.predictions import Predictions
+    from calibrant.predictions import Logits, Predictions
 
     data = Predictions.open(path, columns={"split": None})
-    if data.holds != "logits":
+    if data.data_type is not Logits:
         raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")
     if data.kind != "classification":
         raise ValueError(f"{path}: a lens looks at classifications, the file holds {data.kind}")
+    if data.weighted:
+        remark("note: the importance weights are not used: samples are counted", quiet)
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
     with show_progress(quiet) as progress:

@@ -29,8 +29,8 @@ from calibrant.cli.options import (
 if TYPE_CHECKING:
     from calibrant.base.progress import Progress
     from calibrant.monitoring import Monitor
+    from calibrant.policy import Policy
     from calibrant.predictions import Predictions
-    from calibrant.selective import Policy
 
 #: Exit code of an alarm.
 ALARM = 1
@@ -104,7 +104,7 @@ def monitor_command(
         if path is not None:
             check_output(path, inputs=[*sources, *others])
     from calibrant.monitoring import read_labels
-    from calibrant.selective import Policy
+    from calibrant.policy import Policy
 
     fitted = Policy.load(policy)
     late = None if labels is None else read_labels(labels, fitted.num_classes, fitted.class_names)

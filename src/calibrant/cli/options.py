@@ -16,8 +16,8 @@ from calibrant.cli.console import one_line
 
 if TYPE_CHECKING:
     from calibrant.losses import Loss
+    from calibrant.policy import Policy
     from calibrant.predictions import Predictions
-    from calibrant.selective import Policy
 
 #: The arguments of the running command, for reports that show how they were made.
 invocation: list[str] = []
@@ -36,7 +36,8 @@ Column = Annotated[
     list[str] | None,
     typer.Option(
         help="Which column holds what: labels=truth, probabilities=cat,dog,bird or logits='z_*' (repeat for more); of "
-        "several files, B:labels=truth is for B or B.csv. ids= says that the column called ids does not hold ids."
+        "several files, B:labels=truth is for B or B.csv. ids= says that the column called ids does not hold ids, "
+        "weight= that the column called weight does not hold importance weights."
     ),
 ]
 ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]

@@ -13,6 +13,7 @@ import typer
 from calibrant.base.checks import did_you_mean
 from calibrant.cli.console import print_json, print_table
 from calibrant.cli.options import Json, Quiet
+from calibrant.promises import PROMISES
 
 Schema = dict[str, Any]
 
@@ -92,7 +93,7 @@ THRESHOLD = _object(
 #: A share that a promise costs, or that it is about: so many of so many.
 MEASURE = _object({"name": TEXT, "class": _optional(TEXT), "count": COUNT, "of": COUNT, **INTERVAL["properties"]})
 
-PROMISE_KIND = _one_of("risk", "precision", "recall", "cost", "expected-risk")
+PROMISE_KIND = _one_of(*PROMISES)
 
 #: What a policy promises, where it is not the risk of all answers or of every group.
 PROMISE = _object(

@@ -25,13 +25,13 @@ from calibrant.training import (
     DETECTIONS,
     MODEL,
     RESULT,
+    DataSets,
     EventLog,
     MicroBatch,
     ModelSettings,
     Recipe,
     Run,
     RunFolder,
-    Sets,
     Task,
     dtype_of,
     evaluation_pipeline,
@@ -135,7 +135,7 @@ class Detection(Task):
 
     filled_up = True
 
-    def select(self, sets: Sets) -> Sets:
+    def select(self, sets: DataSets) -> DataSets:
         """Training images with at least one single object; all images of the other sets."""
         boxes = sets.train.boxes
         if boxes is None:
@@ -143,7 +143,7 @@ class Detection(Task):
         counts = np.bincount(boxes.owners[is_single(boxes)], minlength=len(boxes))
         return dataclasses.replace(sets, train=sets.train.take(counts > 0))
 
-    def check(self, recipe: Recipe, sets: Sets) -> None:
+    def check(self, recipe: Recipe, sets: DataSets) -> None:
         """Refuse recipes without a detector, and data without boxes."""
         need("detection", "detection", "pycocotools")
         _settings(recipe)
@@ -151,7 +151,7 @@ class Detection(Task):
             if dataset.kind != "image" or dataset.boxes is None or not is_single(dataset.boxes).any():
                 raise ValueError(f"{dataset.title} has no boxes of objects, and detection needs them")
 
-    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+    def model(self, recipe: Recipe, sets: DataSets, *, trust_code: bool) -> nn.Module:
         """The detector, with the backbone's weights and a new head."""
         return make_detector(recipe, len(sets.train.classes), trust_code=trust_code)
 
@@ -196,7 +196,7 @@ class Detection(Task):
         shared: dict[str, float] = run.fabric.broadcast(metrics)
         return shared
 
-    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+    def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Write the detections of every set."""
         numbers = {}
         for name, dataset in sets.evaluated.items():

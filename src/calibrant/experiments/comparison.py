@@ -37,9 +37,9 @@ from calibrant.predictions import Predictions
 from calibrant.training import (
     Classification,
     DamagedError,
+    DataSets,
     Recipe,
     RunFolder,
-    Sets,
     environment,
     load_sets,
     make_fabric,
@@ -358,7 +358,7 @@ def _is_embedded(recipe: Recipe, data: str | None) -> bool:
     return is_embedded and not (data or recipe.data.path)
 
 
-def _checksum(sets: Sets) -> dict[str, Any]:
+def _checksum(sets: DataSets) -> dict[str, Any]:
     """A checksum of all samples, however they are split."""
     parts = [part for part in (sets.train, sets.val, sets.test) if part is not None]
     rows = sorted((zlib.crc32(f"{name}\n{label}".encode()), n, i) for n, part in enumerate(parts)

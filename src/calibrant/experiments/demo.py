@@ -28,9 +28,9 @@ from calibrant.base.progress import Progress, silent
 from calibrant.data import Dataset, read
 from calibrant.experiments.comparison import has_record
 from calibrant.export import Exported
+from calibrant.policy import Policy
 from calibrant.predictions import Predictions
 from calibrant.report import write_demonstration
-from calibrant.selective import Policy
 from calibrant.training import Recipe, check_recipe, load_model, read_record, train
 
 RISK, CONFIDENCE = 0.05, 0.99

@@ -39,7 +39,7 @@ _GRACE_SECONDS = 30.0
 
 # Imported once by the process that the runs are forked from.
 _PRELOADED = [
-    "calibrant.experiments.engines", "calibrant.predictions.formats.npz", "calibrant.training.fabric",
+    "calibrant.experiments.engines", "calibrant.predictions.formats.arrays", "calibrant.training.fabric",
     "scipy.special", "sklearn.utils.validation",
 ]  # fmt: skip
 

@@ -22,10 +22,9 @@ from calibrant.experiments.comparison import RUNS, STUDY
 from calibrant.experiments.evaluation import flat
 from calibrant.experiments.results import Results
 from calibrant.metrics import aurc, ece, mean_iou, reliability, top_label
-from calibrant.posthoc import LogitNorm, rank_shares
+from calibrant.posthoc import LogitNorm, normalised_max_logit, rank_shares
 from calibrant.predictions import Predictions
 from calibrant.report import ImageMaps, MethodMaps
-from calibrant.selective import normalised_max_logit
 from calibrant.training import RESULT, RunFolder, predict_image
 
 

@@ -24,9 +24,9 @@ from calibrant.export.label_output import gives_positions, read_labels
 from calibrant.export.logits_tensor import LogitsModel
 from calibrant.export.verify import CLOSE, CheckBatch
 from calibrant.metrics import Doubles
+from calibrant.policy import Policy, bin_counts, class_counts, decision_formula
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import class_name
-from calibrant.selective import Policy, bin_counts, class_counts, decision_formula
 
 MOST_DIFFERING = 0.1  # of the rows with another label of the model's own
 CHANCE = 1e-3  # a p-value below which a difference is none

@@ -20,8 +20,8 @@ from calibrant.export.inputs import read_inputs
 from calibrant.export.label_output import read_labels
 from calibrant.export.verify import CLOSE, AnswerRows, Verification
 from calibrant.metrics import Doubles
+from calibrant.policy import Decisions, Policy
 from calibrant.predictions import Predictions
-from calibrant.selective import Decisions, Policy
 
 FAR = 0.01  # of probabilities and confidences that differ by more than float32 and rounded decimals explain
 MOST_DIFFERING = 0.01  # of the rows: float32 moves some over a tree's threshold

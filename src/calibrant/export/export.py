@@ -23,8 +23,8 @@ from calibrant.export.inputs import check_input_size, count_rows, model_batches
 from calibrant.export.logits_tensor import TensorInfo, prepare
 from calibrant.export.onnx_model import OLDEST, read
 from calibrant.export.verify import CheckBatch, Verification, make_probing_batches, verify
+from calibrant.policy import Policy
 from calibrant.predictions import class_name
-from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from calibrant.base.arrays import Doubles
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prune
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
-from calibrant.selective import Policy, decision_formula
+from calibrant.policy import Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto

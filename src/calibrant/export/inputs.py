@@ -26,7 +26,7 @@ from calibrant.export.logits_tensor import (
 )
 from calibrant.export.onnx_model import Feeds, Runner, make_runner
 from calibrant.export.verify import CLOSE, CheckBatch
-from calibrant.selective import Policy
+from calibrant.policy import Policy
 
 SIZES = (1, 33)  # batches of random inputs
 BATCH = 64  # of given ones

@@ -14,9 +14,9 @@ import numpy as np
 
 from calibrant.base.arrays import Array
 from calibrant.base.checks import Ints, listing
+from calibrant.policy import Policy
 from calibrant.predictions import number_of, same_class
 from calibrant.predictions.schema import codes_of
-from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

@@ -16,8 +16,8 @@ from calibrant.base.arrays import Array
 from calibrant.base.checks import did_you_mean, differing_names
 from calibrant.export.label_output import LabelOutput, is_label, listed_classes
 from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
+from calibrant.policy import Policy
 from calibrant.predictions import same_class
-from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ModelProto
 
-    from calibrant.selective import Policy
+    from calibrant.policy import Policy
 
 
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -13,8 +13,8 @@ from calibrant.base.arrays import Array, Doubles, Precision, as_numpy, class_row
 from calibrant.base.checks import Bools, listing
 from calibrant.export.graph import GROUP, OUTPUTS, SET, add_logits_output
 from calibrant.export.onnx_model import Feeds, Runner, make_runner
+from calibrant.policy import Decision, Policy, decision_formula
 from calibrant.posthoc import NumpyOps, softmax
-from calibrant.selective import Decision, Policy, decision_formula
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -5,7 +5,7 @@
 `catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
 `calibration`       ECE, AECE, MCE, smooth ECE and reliability
 `confidence`        accuracy, mean confidence, over- and underconfidence
-`proper`            NLL, Brier score and class-wise ECE, of logits that are checked and cut into blocks
+`proper`            NLL, Brier score and class-wise ECE of logits or probabilities; `classwise` has the sums of the last
 `selective`         risk and coverage, AURC and its relatives, detection of errors
 `segmentation`      mean IoU, pixels drawn from images, and intervals over whole images
 `sketch`            all of these in one pass, in memory that does not grow: counts over the cells of `grid`
@@ -44,6 +44,7 @@ from calibrant.metrics.catalogue import (
     describe,
     split_name,
 )
+from calibrant.metrics.classwise import ClasswiseSums
 from calibrant.metrics.confidence import (
     ContextReliance,
     accuracy,

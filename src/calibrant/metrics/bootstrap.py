@@ -3,8 +3,9 @@
 A bootstrap replicate draws as many samples as there are, with replacement. To the metrics it is a table of counts: how
 often each cell's right and wrong predictions came up. So the counts are drawn themselves, multinomially, over the cells
 of a sketch merged to about a thousand groups of equal mass, never across the edge of a base bin: the cost does not
-depend on the number of samples. Merging blurs a metric a little, the same way in every replicate, so intervals are
-built from the differences to the merged value.
+depend on the number of samples. Sums of weights are drawn as Poisson numbers of as many equal weights as would be as
+uncertain, for which a sum of squared weights over each base bin is kept. Merging blurs a metric a little, the same way
+in every replicate, so intervals are built from the differences to the merged value.
 
 Calibration errors are sums of absolute values, which noise inflates, and a replicate inflates them once more. Their
 interval reaches as far as the mirrored differences do (the basic interval, which takes that bias off) and as the
@@ -165,16 +166,22 @@ def merge_cells(summary: Summary) -> Groups:
 
 def replicate(groups: Groups, rng: np.random.Generator, replicates: int) -> Iterator[Groups]:
     """Bootstrap replicates ``[R, G]``, a batch at a time."""
-    counts = _sides(groups)
-    total = int(counts.sum())
+    counts = _sides(groups.count - groups.errors, groups.errors)
+    total = counts.sum()
+    units = None if groups.unit is None or groups.error_unit is None else _sides(groups.unit, groups.error_unit)
     for start in range(0, replicates, BATCH):
-        draws = rng.multinomial(total, counts / total, size=min(BATCH, replicates - start))
+        size = min(BATCH, replicates - start)
+        if units is None:
+            draws: Any = rng.multinomial(int(total), counts / total, size=size)
+        else:
+            numbers = np.divide(counts, units, out=np.zeros(len(counts)), where=units > 0)
+            draws = rng.poisson(numbers, size=(size, len(counts))) * units
         yield groups.with_counts(*(side[:, ::-1] for side in np.split(draws, 2, axis=1)))
 
 
-def _sides(groups: Groups) -> Ints:
+def _sides(right: Doubles, wrong: Doubles) -> Doubles:
     """Right predictions of each group from the lowest score up, then wrong ones: the order in which they are drawn."""
-    return np.concatenate([(groups.count - groups.errors)[::-1], groups.errors[::-1]])
+    return np.concatenate([right[::-1], wrong[::-1]])
 
 
 def values_of(groups: Groups, names: Iterable[str]) -> dict[str, Any]:
@@ -200,9 +207,11 @@ def replicate_differences(
 
 def by_chance(groups: Groups, rng: np.random.Generator, number: int, names: Iterable[str]) -> dict[str, Doubles]:
     """Calibration errors as they would come about if predictions were right as often as their confidence says."""
-    size = groups.count
+    size, whole = groups.count, groups.whole
     sure = np.clip(np.divide(groups.sure, size, out=np.zeros(len(size)), where=size > 0), 0, 1)
-    hits = draw_hits(rng, size[::-1], sure[::-1], number)[:, ::-1].astype(np.float64)
+    hits = draw_hits(rng, whole[::-1], sure[::-1], number)[:, ::-1].astype(np.float64)
+    if groups.unit is not None:
+        hits *= size / np.maximum(whole, 1)
     drawn = replace(groups, count=np.broadcast_to(size.astype(np.float64), hits.shape), errors=size - hits,
                     confidence=size * sure + 0 * hits, error_confidence=(size - hits) * sure)  # fmt: skip
     return values_of(drawn, [name for name in names if describe(name).absolute])

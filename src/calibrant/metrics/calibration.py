@@ -42,7 +42,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, is_half, round_to
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, in_threads, is_half, round_to, row_slices
 from calibrant.base.checks import (
     MOST_BINS,
     Bools,
@@ -98,16 +98,34 @@ class Reliability:
     Attributes:
         low: lower edge of each bin, not part of it (0 is part of the first).
         high: upper edge, part of the bin.
-        count: how many predictions lie in it.
+        count: how many predictions lie in it, or the sum of their weights.
         confidence: their mean confidence, NaN in an empty bin.
         accuracy: the share that is right, NaN in an empty bin.
     """
 
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
-    count: npt.NDArray[np.int64]
+    count: npt.NDArray[Any]
     confidence: npt.NDArray[np.float64]
     accuracy: npt.NDArray[np.float64]
+
+    @property
+    def effective(self) -> npt.NDArray[Any]:
+        """How many predictions of equal weight would be as certain as those of each bin."""
+        return self.count
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedReliability(Reliability):
+    """The same of predictions with weights; ``squares`` are the sums of squared weights of each bin."""
+
+    squares: npt.NDArray[np.float64]
+
+    @property
+    def effective(self) -> npt.NDArray[Any]:
+        """How many predictions of equal weight would be as certain as those of each bin."""
+        numbers = np.divide(np.square(self.count), self.squares, out=np.zeros(len(self.count)), where=self.squares > 0)
+        return np.maximum(np.rint(numbers), self.count > 0).astype(np.int64)
 
 
 def reliability(
@@ -125,16 +143,20 @@ def reliability(
         [Guo2017] Sec. 2.
     """
     if isinstance(confidence, Groups):
-        table, edges = merge_bins(confidence, bins), bin_edges(bins)
+        edges, table, squares = bin_edges(bins), merge_bins(confidence, bins), confidence.squares
+        if squares is not None:
+            squares = merge_bins(replace(confidence, count=squares), bins).count
     else:
         values, correct, weights, precision = _arrays(confidence, correct, weight)
         edges = bin_edges(bins, precision)
         table = _sum_bins(values, correct, weights, edges)
-    count = table.count
-    means = [
-        np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in (table.sure, table.right)
-    ]
-    return Reliability(edges[:-1], edges[1:], count, *means)
+        squares = None if weights is None else _sum_bins(values, correct, np.square(weights), edges).count
+    means, accuracies = (
+        np.divide(part, table.count, out=np.full(len(table.count), np.nan), where=table.count > 0)
+        for part in (table.sure, table.right)
+    )
+    columns = edges[:-1], edges[1:], table.count, means, accuracies
+    return Reliability(*columns) if squares is None else WeightedReliability(*columns, squares)
 
 
 @measured
@@ -311,26 +333,36 @@ def _arrays(
     return values, right, check_weight(weight, len(values)), precision
 
 
+def find_bins(values: Floats, edges: Doubles) -> Ints:
+    """The bin ``(low, high]`` of each value between 0 and 1, where the edges of M bins are k/M up to rounding."""
+    bins = len(edges) - 1
+    index = np.clip(np.ceil(values * np.float64(bins)) - 1, 0, bins - 1).astype(np.int64)
+    # The product may be rounded across an edge; what is below the first edge or above the last one stays.
+    low, high = edges[:-1].copy(), edges[1:].copy()
+    low[0], high[-1] = -np.inf, np.inf
+    index -= values <= low.take(index)
+    index += values > high.take(index)
+    return index
+
+
 def _sum_bins(
     values: Floats, correct: Bools, weight: Doubles | None, edges: Doubles, *, side: Literal["left", "right"] = "left"
 ) -> Bins:
     """Count and sum over bins between edges: ``(low, high]`` with side ``"left"``, ``[low, high)`` with ``"right"``."""
     bins = len(edges) - 1
-    parts = range(0, len(values), ROWS)
-    count, right = np.zeros((2, bins), np.int64 if weight is None else np.float64)
-    sums = np.zeros((len(parts), bins))
-    for part, start in enumerate(parts):
-        rows = slice(start, start + ROWS)
-        index = np.searchsorted(edges[1:-1], values[rows], side=side)
+
+    def sum_part(rows: slice) -> tuple[Array, Array, Array]:
+        sure, right = values[rows], correct[rows]
+        index = find_bins(sure, edges) if side == "left" else np.searchsorted(edges[1:-1], sure, side=side)
         if weight is None:
-            count += np.bincount(index, minlength=bins)
-            right += np.bincount(index[correct[rows]], minlength=bins)
-            sums[part] = np.bincount(index, weights=values[rows], minlength=bins)
-        else:
-            count += np.bincount(index, weight[rows], minlength=bins)
-            right += np.bincount(index, weight[rows] * correct[rows], minlength=bins)
-            sums[part] = np.bincount(index, weight[rows] * values[rows], minlength=bins)
-    return Bins(count, sums.sum(axis=0), right)
+            hits = np.bincount(index[right], minlength=bins)
+            return np.bincount(index, minlength=bins), np.bincount(index, sure, minlength=bins), hits
+        w = weight[rows]
+        columns = (w, w * sure, w * right)
+        return tuple(np.bincount(index, column, minlength=bins) for column in columns)  # type: ignore[return-value]
+
+    parts = [np.stack(part) for part in zip(*in_threads(sum_part, row_slices(len(values), 1, ROWS)), strict=True)]
+    return Bins(*(part.sum(axis=0) for part in parts))
 
 
 def merge_bins(groups: Groups, bins: int) -> Bins:
@@ -339,7 +371,7 @@ def merge_bins(groups: Groups, bins: int) -> Bins:
     if groups.base is not None and BASE % bins == 0:
         index = groups.base * bins // BASE
     else:
-        index = np.searchsorted(bin_edges(bins, groups.precision)[1:-1], groups.score, side="left")
+        index = find_bins(groups.score, bin_edges(bins, groups.precision))
     begin = np.flatnonzero(np.diff(index, prepend=-1) != 0)
     columns = []
     for part in (groups.count, groups.sure, groups.count - groups.errors):

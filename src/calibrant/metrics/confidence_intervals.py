@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +38,10 @@ from calibrant.metrics.bootstrap import (
 )
 from calibrant.metrics.calibration import Bins, Reliability, ece, reliability
 from calibrant.metrics.catalogue import BINS, MEASURED, describe, split_name
+from calibrant.metrics.confidence import accuracy
 from calibrant.metrics.selective import augrc, aurc
 from calibrant.metrics.summary import Summary
-from calibrant.metrics.tables import Groups
+from calibrant.metrics.tables import Groups, check_weight
 
 FEWEST_BY_CHANCE = 250  # draws of a perfectly calibrated model
 FINE, RANKS = 60, 64  # bins and groups of a paired comparison
@@ -106,18 +108,20 @@ def interval_at(summary: Summary, name: str, level: float) -> Interval:
 def _interval_of_counts(summary: Summary, name: str, value: float, level: float) -> Interval | None:
     """An interval that needs no bootstrap, or that it cannot give; None for the others."""
     base, setting = split_name(name)
-    if base == "accuracy":
+    if base == "accuracy" and not summary.is_weighted:
         return _share_interval(value, summary.samples, level)
-    if base == "risk_at_coverage" and setting is not None:
+    if base == "risk_at_coverage" and setting is not None and not summary.is_weighted:
         return _share_interval(value, math.ceil(setting * summary.samples - 1e-9), level)
     if base in ("nll", "brier"):
-        square = summary.moments[1 if base == "nll" else 3] / summary.samples
-        error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
+        # The sum of squared weights times squared distances from the mean, of weights of mean 1.
+        mean, square = summary.moments[6:8] if base == "nll" else summary.moments[8:]
+        spread = square - 2 * value * mean + value**2 * summary.samples**2 / summary.effective
+        error = math.sqrt(max(0.0, spread)) / summary.samples if math.isfinite(spread) else math.nan
         return normal_interval(value, error, level, *describe(base).bounds)
     if base == "coverage_at_risk" and setting is not None:
         return _coverage_interval(summary, setting, value, level)
     # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
-    is_one_sided = describe(base).family == "Selective" and summary.errors in (0, summary.samples)
+    is_one_sided = describe(base).family == "Selective" and summary.errors in (0, summary.bins.size)
     return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or is_one_sided else None
 
 
@@ -127,7 +131,7 @@ def _coverage_interval(summary: Summary, risk: float, value: float, level: float
     The bootstrap fails here: the least confident errors among the first few samples decide, and are drawn or not.
     """
     curve = summary.risk_coverage_curve()
-    accepted = curve.coverage * summary.samples
+    accepted = curve.coverage * summary.effective
     low, high = (
         float(curve.coverage[limit <= risk][-1]) if (limit <= risk).any() else 0.0
         for limit in wilson(curve.risk * accepted, accepted, level)[::-1]
@@ -152,7 +156,8 @@ def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) 
     """
     filled = reliability.count > 0
     size, confidence = reliability.count[filled], np.clip(reliability.confidence[filled], 0, 1)
-    hits = draw_hits(np.random.default_rng(seed), size, confidence, draws)
+    whole = reliability.effective[filled]
+    hits = draw_hits(np.random.default_rng(seed), whole, confidence, draws) * (size / whole)
     return Bins(np.broadcast_to(size, hits.shape), size * confidence, hits).mean_gap()
 
 
@@ -166,6 +171,7 @@ class Judged:
         score: what ranks the samples; the confidence if None.
         nll: negative log-likelihoods, or None.
         brier: Brier scores, or None.
+        weight: importance of each sample, or None; of two models it is the first's that counts.
     """
 
     confidence: Doubles
@@ -173,6 +179,7 @@ class Judged:
     score: Doubles | None = None
     nll: Doubles | None = None
     brier: Doubles | None = None
+    weight: Doubles | None = None
 
 
 def paired_differences(
@@ -206,6 +213,8 @@ def paired_differences(
         raise ValueError(
             f"paired models are compared on the same samples, got {len(first.correct)} and {len(second.correct)}"
         )
+    weight = check_weight(first.weight, len(first.correct))
+    first, second = replace(first, weight=weight), replace(second, weight=weight)
     rng = np.random.default_rng(seed)
     replicate_changes = _replicate_binned(first, second, rng, replicates)
     if ranked:
@@ -219,10 +228,11 @@ def paired_differences(
     for name, column in (("mean_confidence", "confidence"), ("nll", "nll"), ("brier", "brier")):
         columns = getattr(first, column), getattr(second, column)
         if columns[0] is not None and columns[1] is not None:
-            change = columns[1] - columns[0]
+            change, w = columns[1] - columns[0], np.ones(len(first.correct)) if weight is None else weight
             with np.errstate(over="ignore", invalid="ignore"):  # of losses beyond 1e150 there is no limit
-                error = float(change.std()) / math.sqrt(len(change))
-            changes[name] = normal_interval(float(change.mean()), error, level, *EVERYWHERE)
+                mean = float((w * change).mean())
+                error = float(np.sqrt((np.square(w * (change - mean))).sum())) / len(change)
+            changes[name] = normal_interval(mean, error, level, *EVERYWHERE)
     return changes
 
 
@@ -248,11 +258,13 @@ class AurcChanges:
 
     def __init__(self, first: Judged, *, level: float = 0.95, replicates: int = 1000, seed: int = 0) -> None:
         check_level(level, replicates, seed)
+        first = replace(first, weight=check_weight(first.weight, len(first.correct)))
         self.first, self.level, self.replicates = first, level, replicates
         self.value = _values(first, ranked=True)["aurc"]
         self.rng = np.random.default_rng(seed)
         # What comes first in `paired_differences`, and is the same for every score.
-        _draw(self.rng, np.unique(_codes_of_bins(first), return_counts=True)[1], replicates)
+        _, counts, units, _ = _count(_codes_of_bins(first), first.weight)
+        _draw(self.rng, counts, units, replicates)
         self.state = self.rng.bit_generator.state
 
     def to(self, score: Doubles) -> Interval:
@@ -260,7 +272,7 @@ class AurcChanges:
         second = replace(self.first, score=score)
         self.rng.bit_generator.state = self.state
         differences = _replicate_ranked(self.first, second, self.rng, self.replicates)["aurc"]
-        change = aurc(score, second.correct) - self.value
+        change = aurc(score, second.correct, weight=second.weight) - self.value
         return bootstrap_interval("aurc", change, differences, self.level, bounds=EVERYWHERE)
 
 
@@ -278,27 +290,30 @@ def _extend_to_zero(
 
 def _largest_by_chance(model: Judged, level: float) -> float:
     """The ECE that a perfectly calibrated model with these confidences exceeds in 1 - level of the cases."""
-    return float(np.quantile(ece_by_chance(reliability(model.confidence, model.correct, bins=BINS)), level))
+    diagram = reliability(model.confidence, model.correct, weight=model.weight, bins=BINS)
+    return float(np.quantile(ece_by_chance(diagram), level))
 
 
 def _values(model: Judged, ranked: bool) -> dict[str, float]:
-    values = {"accuracy": float(model.correct.mean()), "ece": ece(model.confidence, model.correct)}
+    weight, correct = model.weight, model.correct
+    values = {"accuracy": accuracy(correct, weight=weight), "ece": ece(model.confidence, correct, weight=weight)}
     if not ranked:
         return values
     score = model.confidence if model.score is None else model.score
-    return values | {"aurc": aurc(score, model.correct), "augrc": augrc(score, model.correct)}
+    return values | {name: metric(score, correct, weight=weight) for name, metric in (("aurc", aurc), ("augrc", augrc))}
 
 
 def _replicate_binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of calibration metrics, about their own centre."""
     codes = [_codes_of_bins(model) for model in (first, second)]
-    pairs, inverse, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
-    draws = _draw(rng, counts, replicates)
+    pairs, counts, units, inverse = _count(codes[0] * 2 * FINE + codes[1], first.weight)
+    draws = _draw(rng, counts, units, replicates)
     total = draws.sum(1)
     values: list[dict[str, Doubles]] = []
     for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
         hits = draws * (code % 2 == 0)
-        sure = draws * (np.bincount(inverse, model.confidence) / counts)
+        confidence = model.confidence if model.weight is None else model.weight * model.confidence
+        sure = draws * (np.bincount(inverse, confidence) / np.where(counts > 0, counts, 1.0))
         is_in_bin = code[:, None] // (2 * FINE // BINS) == np.arange(BINS)
         bins = Bins(*(part @ is_in_bin for part in (draws, sure, hits)))
         values.append({"accuracy": hits.sum(1) / total, "ece": bins.mean_gap()})
@@ -308,11 +323,11 @@ def _replicate_binned(first: Judged, second: Judged, rng: np.random.Generator, r
 def _replicate_ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of ranking metrics, about their own centre."""
     codes = [_codes_of_ranks(model) for model in (first, second)]
-    pairs, counts = np.unique(codes[0] * 2 * RANKS + codes[1], return_counts=True)
+    pairs, counts, units, _ = _count(codes[0] * 2 * RANKS + codes[1], first.weight)
     parts: dict[str, list[Doubles]] = {name: [] for name in RANKED}
     batch = BATCH * max(1, GROUPS // max(RANKS, len(pairs)))  # as much at a time as of single models
     for start in range(0, replicates, batch):
-        draws = _draw(rng, counts, min(batch, replicates - start))
+        draws = _draw(rng, counts, units, min(batch, replicates - start))
         before = _ranking_values(draws, pairs // (2 * RANKS))
         after = _ranking_values(draws, pairs % (2 * RANKS))
         for name, values in parts.items():
@@ -320,7 +335,7 @@ def _replicate_ranked(first: Judged, second: Judged, rng: np.random.Generator, r
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def _ranking_values(draws: Ints, code: Ints) -> dict[str, Doubles]:
+def _ranking_values(draws: Doubles, code: Ints) -> dict[str, Doubles]:
     """Ranking metrics of each row of counts, whose columns have the given codes."""
     order = np.argsort(code, kind="stable")
     begin = np.flatnonzero(np.diff(code[order], prepend=-1))
@@ -331,10 +346,22 @@ def _ranking_values(draws: Ints, code: Ints) -> dict[str, Doubles]:
     return values_of(groups, RANKED)
 
 
-def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:
+def _count(codes: Ints, weight: Doubles | None) -> tuple[Ints, Doubles, Doubles | None, Ints]:
+    """The different codes, their counts or sums of weights, the unit in which the latter are drawn, and an inverse."""
+    different, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    if weight is None:
+        return different, counts.astype(np.float64), None, inverse
+    sums: Any = np.bincount(inverse, weight)
+    return different, sums, np.bincount(inverse, np.square(weight)) / np.where(sums > 0, sums, 1.0), inverse
+
+
+def _draw(rng: np.random.Generator, counts: Doubles, units: Doubles | None, replicates: int) -> Doubles:
     """The counts themselves, then one row for each replicate."""
-    total = int(counts.sum())
-    return np.concatenate([counts[None], rng.multinomial(total, counts / total, size=replicates)])
+    if units is not None:
+        numbers = np.divide(counts, units, out=np.zeros(len(counts)), where=units > 0)
+        return np.concatenate([counts[None], rng.poisson(numbers, size=(replicates, len(counts))) * units])
+    total = counts.sum()
+    return np.concatenate([counts[None], rng.multinomial(int(total), counts / total, size=replicates)])
 
 
 def _subtract_centre(values: Doubles) -> Doubles:

@@ -5,51 +5,39 @@ With the probabilities p_k of C classes (softmax of the logits, in float64) and 
 .. math:: \mathrm{NLL} = \frac1N \sum_n -\log p_{n y_n}, \qquad
           \mathrm{Brier} = \frac1N \sum_n \sum_k (p_{nk} - [k = y_n])^2 .
 
-Nothing guesses whether numbers are logits or probabilities: ``kind`` says so. They are checked and handed out in blocks
-of float64 (`Scored`), so that memory stays bounded.
+Nothing guesses whether numbers are logits or probabilities: ``kind`` says so. All come from the pass of `kernel`, whose
+memory is bounded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, overload
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, is_half
+from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, class_rows, in_threads, is_half, row_slices
 from calibrant.base.checks import Bools, Ints, as_host_array, check_choice, position
-from calibrant.metrics.calibration import bin_edges
+from calibrant.metrics.classwise import ClasswiseSums
+from calibrant.metrics.kernel import ByClass, TopLabel, counted_rows, reduce_rows, top_label_blocks
+from calibrant.metrics.tables import check_weight
 
 Kind: TypeAlias = Literal["logits", "probabilities"]
-
-ENTRIES = 1 << 20  # of a block: 8 MB in float64
-
-
-class Block(NamedTuple):
-    """A part of the data as float64, classes along dimension 1: ``[n, C]`` or ``[n, C, s]``.
-
-    ``labels`` is ``[n]`` or ``[n, s]``, with 0 at positions that do not count; ``counted`` is None if all do.
-    """
-
-    scores: Doubles
-    labels: Ints | None
-    counted: Bools | None
-    rows: slice
-    inner: slice
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Checked scores ``[N, C, ...]`` of every class and, where given, labels ``[N, ...]``."""
+    """Checked scores ``[N, C, ...]`` of every class, and where given labels and weights ``[N, ...]``."""
 
     scores: Array
-    labels: Ints | None
-    counted: Bools | None
+    labels: Array
+    ignore_index: int | None
     kind: Kind
     precision: Precision
+    weight: Doubles | None = None
 
     @property
     def classes(self) -> int:
@@ -61,46 +49,88 @@ class Scored:
         """The shape of the labels, ``(N, ...)``."""
         return (*self.scores.shape[:1], *self.scores.shape[2:])
 
-    @property
-    def size(self) -> int:
-        """The number of positions that count."""
-        return int(np.prod(self.shape)) if self.counted is None else int(np.count_nonzero(self.counted))
+    def tops(self, by_class: ByClass | None = None) -> Iterator[TopLabel]:
+        """What each sample contributes, a block at a time; the first value that is not finite is named."""
+        with np.errstate(over="ignore"):
+            blocks = top_label_blocks(
+                self.scores, self.labels, kind=self.kind, ignore_index=self.ignore_index, by_class=by_class,
+                weight=self.weight,
+            )  # fmt: skip
+            try:
+                yield from blocks
+            except ValueError:
+                self.check_values()
+                raise
 
-    def blocks(self) -> Iterator[Block]:
-        """The data in parts of bounded size, each one checked: finite, and probabilities sum to 1."""
-        flat = len(self.scores.shape) == 2
-        spots = 1 if flat else int(np.prod(self.scores.shape[2:]))
-        step = max(1, ENTRIES // (self.classes * spots))
-        wide = spots if step > 1 else max(1, ENTRIES // self.classes)
-        for start in range(0, len(self.scores), step):
-            rows = slice(start, start + step)
-            for left in range(0, spots, wide):
-                inner = slice(left, min(left + wide, spots))
-                part = self.scores[rows]
-                z = (part if flat else part.reshape(*part.shape[:2], -1)[:, :, inner]).astype(np.float64)
-                _check(z, self, rows, inner)
-                yield Block(z, self._part(self.labels, rows, inner), self._part(self.counted, rows, inner), rows, inner)
+    def check_values(self) -> None:
+        """Raise if a value is not finite, or not a probability, and say where the first one is."""
+        spots = math.prod(self.scores.shape[2:])
+        is_probability, slack = self.kind == "probabilities", 1e-2 if is_half(self.precision) else 1e-3
 
-    def _part(self, x: Array | None, rows: slice, inner: slice) -> Array | None:
-        if x is None:
-            return None
-        return x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner]
+        def check(rows: slice) -> None:
+            part, first = class_rows(self.scores[rows]), rows.start * spots
+            if not is_probability:
+                self._refuse(~np.isfinite(part), part, "finite", first)
+                return
+            self._refuse(~((part >= 0) & (part <= 1 + slack)), part, "between 0 and 1", first)
+            total = part.sum(1, keepdims=True, dtype=np.float64)
+            self._refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", first)
+
+        for _ in in_threads(check, row_slices(len(self.scores), self.classes * spots)):
+            pass
+
+    def _refuse(self, bad: Bools, values: Array, requirement: str, first: int) -> None:
+        if bad.any():
+            row, column = np.argwhere(bad)[0].tolist()
+            where = position(first + row, self.shape)
+            raise ValueError(f"{self.kind} must be {requirement}, got {float(values[row, column]):g} {where}")
 
 
 def as_scored(
-    scores: ArrayLike, labels: ArrayLike | None, *, kind: Kind = "logits", ignore_index: int | None = None
+    scores: ArrayLike,
+    labels: ArrayLike | None,
+    *,
+    kind: Kind = "logits",
+    ignore_index: int | None = None,
+    weight: ArrayLike | None = None,
 ) -> Scored:
-    """Check shapes, types and labels; ``kind`` also names the argument in errors."""
+    """Check shapes, types, labels and probabilities; ``kind`` also names the argument in errors.
+
+    Without labels all are 0. Weights are those of rows ``[N]`` or of labels ``[N, ...]``.
+    """
     check_choice("kind", kind, ("logits", "probabilities"))
     z, precision = as_host_array(kind, scores)
     if z.dtype.kind not in "fiu" or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
         requirement = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
         raise ValueError(f"{kind} must be {requirement}, got {z.dtype} {list(z.shape)}")
-    if labels is None:
-        return Scored(z, None, None, kind, precision)
     shape = (z.shape[0], *z.shape[2:])
-    y, counted = label_array(labels, shape, int(z.shape[1]), ignore_index)
-    return Scored(z, y, counted, kind, precision)
+    if labels is None:
+        y: Array = np.zeros(shape, np.int64)
+    else:
+        y, _ = as_host_array("labels", labels)
+        check_labels(y, shape, int(z.shape[1]), ignore_index)
+        if ignore_index is not None and (y == ignore_index).all():
+            raise ValueError(f"labels must not all be ignored, got {ignore_index} everywhere")
+    weights = None if weight is None else _weight_of(weight, y, ignore_index)
+    data = Scored(z if z.dtype.kind == "f" else z.astype(np.float64), y, ignore_index, kind, precision, weights)
+    if kind == "probabilities":
+        data.check_values()
+    return data
+
+
+def _weight_of(weight: ArrayLike, labels: Array, ignore_index: int | None) -> Doubles | None:
+    """Weights of rows or of labels as those of all labels, of mean 1 where labels count; None if all are the same."""
+    values, _ = as_host_array("weight", weight)
+    if values.shape not in (labels.shape, labels.shape[:1]):
+        raise ValueError(f"weight must be {list(labels.shape[:1])} or {list(labels.shape)}, got {list(values.shape)}")
+    whole = np.broadcast_to(values.reshape(values.shape + (1,) * (labels.ndim - values.ndim)), labels.shape)
+    counted = np.ones(labels.shape, np.bool_) if ignore_index is None else labels != ignore_index
+    weights = check_weight(whole[counted], int(np.count_nonzero(counted)))
+    if weights is None:
+        return None
+    scaled = np.zeros(labels.shape)
+    scaled[counted] = weights
+    return scaled
 
 
 def label_array(
@@ -130,42 +160,20 @@ def check_labels(labels: Array, shape: tuple[int, ...], classes: int, ignore_ind
         raise ValueError(f"labels must be {allowed}, got {labels.reshape(-1)[index]} {position(index, labels.shape)}")
 
 
-def probabilities(block: Block, kind: Kind) -> Doubles:
-    """The probabilities of a block."""
-    if kind == "probabilities":
-        return block.scores
-    exps = np.exp(block.scores - block.scores.max(1, keepdims=True))
-    return exps / exps.sum(1, keepdims=True)
-
-
-def _check(z: Doubles, data: Scored, rows: slice, inner: slice) -> None:
-    if not np.isfinite(z.sum()):
-        _refuse(~np.isfinite(z), z, "finite", data, rows, inner)
-    if data.kind == "probabilities":
-        slack = 1e-2 if is_half(data.precision) else 1e-3
-        if z.min() < 0 or z.max() > 1 + slack:
-            _refuse((z < 0) | (z > 1 + slack), z, "between 0 and 1", data, rows, inner)
-        total = z.sum(1, keepdims=True)
-        if np.abs(total - 1).max() > slack:
-            _refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", data, rows, inner)
-
-
-def _refuse(bad: Bools, z: Doubles, requirement: str, data: Scored, rows: slice, inner: slice) -> None:
-    """Name the first sample (and position) with a value that is not as asked; a finite sum may also just overflow."""
-    if not bad.any():
-        return
-    first = np.argwhere(bad)[0].tolist()
-    spot = inner.start + first[2] if len(first) == 3 else 0
-    index = (rows.start + first[0]) * int(np.prod(data.shape[1:])) + spot
-    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {position(index, data.shape)}")
-
-
-def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_index: int | None = None) -> float:
+def nll(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    kind: Kind = "logits",
+    ignore_index: int | None = None,
+) -> float:
     """Mean negative log-likelihood of the labels, in nats.
 
     Args:
         logits: ``[N, C]`` or ``[N, C, ...]``.
         labels: ``[N]`` or ``[N, ...]``, from 0 to C - 1.
+        weight: importance of each row ``[N]`` or each label, at least 0; None if all count alike.
         kind: ``"logits"``, or ``"probabilities"``: rows must sum to 1 within 1e-3 (1e-2 in half precision) and are
             taken as they are.
         ignore_index: a label whose positions are left out.
@@ -181,14 +189,15 @@ def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_i
     Reference:
         [Guo2017] Eq. 6.
     """
-    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
-    return _mean(data, _label_nll)
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index, weight=weight)
+    return _mean((top.nll, top.weight) for top in data.tops())
 
 
 def brier(
     logits: ArrayLike,
     labels: ArrayLike,
     *,
+    weight: ArrayLike | None = None,
     scale: Literal["sum", "half", "mean"] = "sum",
     kind: Kind = "logits",
     ignore_index: int | None = None,
@@ -198,6 +207,7 @@ def brier(
     Args:
         logits: ``[N, C]`` or ``[N, C, ...]``.
         labels: ``[N]`` or ``[N, ...]``, from 0 to C - 1.
+        weight: importance of each row ``[N]`` or each label, at least 0; None if all count alike.
         scale: ``"sum"`` over the classes (0 to 2), ``"half"`` of it (0 to 1), or ``"mean"`` over the classes.
         kind: ``"logits"`` or ``"probabilities"``, as for `nll`.
         ignore_index: a label whose positions are left out.
@@ -214,9 +224,9 @@ def brier(
         [Brier1950] Eq. 2.
     """
     check_choice("scale", scale, ("sum", "half", "mean"))
-    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index, weight=weight)
     share = {"sum": 1, "half": 2, "mean": data.classes}[scale]
-    return _mean(data, _label_brier) / share
+    return _mean((top.brier, top.weight) for top in data.tops()) / share
 
 
 @overload
@@ -250,48 +260,27 @@ def top_label(
         0.25
     """
     data = as_scored(logits, labels, kind=kind)
-    shape = (data.shape[0], -1)
     confidence, predicted = np.empty(data.shape), np.empty(data.shape, dtype=np.int64)
-    for block in data.blocks():
-        top = block.scores.max(1)
-        if kind == "logits":
-            top = 1 / np.exp(block.scores - top[:, None]).sum(1)
-        best = block.scores.argmax(1)
-        for whole, part in ((confidence, np.minimum(top, 1.0)), (predicted, best)):
-            whole.reshape(shape)[block.rows, block.inner] = part.reshape(len(part), -1)
-    if data.labels is None:
-        return confidence, predicted
-    return confidence, predicted, predicted == data.labels
+    for z, truth, first, _ in counted_rows(data.scores, data.labels, None):
+        try:
+            reduced = reduce_rows(z, truth, kind, np.float64)
+        except ValueError:
+            data.check_values()
+            raise
+        top = np.minimum(reduced.top, 1.0) if kind == "probabilities" else 1 / (1 + reduced.others)
+        for whole, part in ((confidence, top), (predicted, reduced.predicted)):
+            rows = part.reshape(-1, *data.shape[1:])
+            whole[first : first + len(rows)] = rows
+    return (confidence, predicted) if labels is None else (confidence, predicted, predicted == data.labels)
 
 
-def _mean(data: Scored, value: Callable[[Block, Kind], Doubles]) -> float:
-    """The mean over the positions that count of a value per position."""
-    sums = []
-    for block in data.blocks():
-        values = value(block, data.kind)
-        sums.append(float((values if block.counted is None else values[block.counted]).sum()))
-    return math.fsum(sums) / data.size
-
-
-def _label_nll(block: Block, kind: Kind) -> Doubles:
-    assert block.labels is not None
-    z, at = block.scores, block.labels[:, None]
-    if kind == "probabilities":
-        with np.errstate(divide="ignore"):  # a label of probability 0
-            return -np.log(np.take_along_axis(z, at, 1)[:, 0])
-    # Relative to the largest logit, a large common offset costs no digits; log1p keeps a sum that is almost 1.
-    best = z.argmax(1)[:, None]
-    top = np.take_along_axis(z, best, 1)
-    exps = np.exp(z - top)
-    np.put_along_axis(exps, best, 0.0, 1)
-    return (top - np.take_along_axis(z, at, 1))[:, 0] + np.log1p(exps.sum(1))
-
-
-def _label_brier(block: Block, kind: Kind) -> Doubles:
-    assert block.labels is not None
-    p, at = probabilities(block, kind).copy(), block.labels[:, None]
-    np.put_along_axis(p, at, np.take_along_axis(p, at, 1) - 1, 1)
-    return np.square(p).sum(1)
+def _mean(blocks: Iterator[tuple[Doubles, Doubles | None]]) -> float:
+    """The mean of values, with weights of mean 1 or without."""
+    parts = [
+        (float(values.sum() if weight is None else values @ weight), len(values)) for values, weight in blocks
+    ]  # fmt: skip
+    sums, sizes = zip(*parts, strict=True)
+    return math.fsum(sums) / sum(sizes)
 
 
 @overload
@@ -300,6 +289,7 @@ def classwise_ece(
     labels: ArrayLike,
     *,
     bins: int = 15,
+    weight: ArrayLike | None = None,
     kind: Kind = "logits",
     average: Literal["mean"] = "mean",
     ignore_index: int | None = None,
@@ -312,6 +302,7 @@ def classwise_ece(
     labels: ArrayLike,
     *,
     bins: int = 15,
+    weight: ArrayLike | None = None,
     kind: Kind = "logits",
     average: None,
     ignore_index: int | None = None,
@@ -323,20 +314,18 @@ def classwise_ece(
     labels: ArrayLike,
     *,
     bins: int = 15,
+    weight: ArrayLike | None = None,
     kind: Kind = "logits",
     average: Literal["mean"] | None = "mean",
     ignore_index: int | None = None,
 ) -> float | npt.NDArray[np.float64]:
-    r"""ECE of each class's probability against how often the class occurs, over all samples.
-
-    .. math:: \frac1C \sum_k \sum_b \frac{|B_{kb}|}{N} \bigl| \overline{p_k}(B_{kb}) - \overline{[y = k]}(B_{kb}) \bigr|
-
-    with the bins of `ece`, on p_k.
+    r"""ECE of each class's probability against how often the class occurs, over all samples; see `classwise`.
 
     Args:
         logits: ``[N, C]`` or ``[N, C, ...]``.
         labels: ``[N]`` or ``[N, ...]``, from 0 to C - 1.
         bins: how many, of equal width.
+        weight: importance of each row ``[N]`` or each label, at least 0; None if all count alike.
         kind: ``"logits"`` or ``"probabilities"``, as for `nll`.
         average: ``"mean"`` over the C classes, absent ones too, or None for each class's own error.
         ignore_index: a label whose positions are left out.
@@ -356,25 +345,9 @@ def classwise_ece(
     """
     if average is not None:
         check_choice("average", average, ("mean",))
-    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index)
-    edges = bin_edges(bins, data.precision if kind == "probabilities" else "float64")
-    errors: npt.NDArray[np.float64] = np.abs(_gaps(data, edges)).sum(axis=1) / data.size
+    data = as_scored(logits, labels, kind=kind, ignore_index=ignore_index, weight=weight)
+    sums = ClasswiseSums(data.classes, bins, data.precision if kind == "probabilities" else "float64")
+    for _ in data.tops(sums):
+        pass
+    errors = sums.by_class()
     return errors if average is None else float(errors.mean())
-
-
-def _gaps(data: Scored, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum of probabilities minus occurrences for each class and bin, ``[C, bins]``."""
-    bins, inner = len(edges) - 1, edges[1:-1]
-    gaps = np.zeros(data.classes * bins)
-    for block in data.blocks():
-        assert block.labels is not None
-        p, labels = probabilities(block, data.kind), block.labels
-        if p.ndim == 3:
-            p, labels = np.moveaxis(p, 1, 2).reshape(-1, data.classes), labels.reshape(-1)
-        if block.counted is not None:
-            counted = block.counted.reshape(-1)
-            p, labels = p[counted], labels[counted]
-        cell = np.searchsorted(inner, p) + np.arange(data.classes) * bins
-        gaps += np.bincount(cell.reshape(-1), weights=p.reshape(-1), minlength=len(gaps))
-        gaps -= np.bincount(cell[np.arange(len(labels)), labels], minlength=len(gaps))
-    return gaps.reshape(data.classes, bins)

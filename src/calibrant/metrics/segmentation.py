@@ -23,9 +23,9 @@ from calibrant.base.checks import LARGEST_SEED, Bools, Ints, as_host_array, chec
 from calibrant.metrics.bootstrap import BATCH, FEWEST, Interval, bootstrap_interval, values_of
 from calibrant.metrics.grid import BASE
 from calibrant.metrics.kernel import TopLabel
-from calibrant.metrics.proper import as_scored, label_array
+from calibrant.metrics.proper import as_scored, label_array, top_label
 from calibrant.metrics.summary import Summary
-from calibrant.metrics.tables import Groups
+from calibrant.metrics.tables import Groups, check_weight
 
 MOST_IMAGES = 256  # with a table of their own
 
@@ -36,6 +36,7 @@ def mean_iou(
     labels: ArrayLike,
     *,
     classes: int,
+    weight: ArrayLike | None = None,
     ignore_index: int | None = 255,
     average: Literal["mean"] = "mean",
 ) -> float: ...
@@ -43,7 +44,13 @@ def mean_iou(
 
 @overload
 def mean_iou(
-    logits_or_predictions: ArrayLike, labels: ArrayLike, *, classes: int, ignore_index: int | None = 255, average: None
+    logits_or_predictions: ArrayLike,
+    labels: ArrayLike,
+    *,
+    classes: int,
+    weight: ArrayLike | None = None,
+    ignore_index: int | None = 255,
+    average: None,
 ) -> npt.NDArray[np.float64]: ...
 
 
@@ -52,6 +59,7 @@ def mean_iou(
     labels: ArrayLike,
     *,
     classes: int,
+    weight: ArrayLike | None = None,
     ignore_index: int | None = 255,
     average: Literal["mean"] | None = "mean",
 ) -> float | npt.NDArray[np.float64]:
@@ -64,6 +72,7 @@ def mean_iou(
         logits_or_predictions: floating point ``[N, C, H, W]``, or whole numbers ``[N, H, W]``.
         labels: ``[N, H, W]``, from 0 to classes - 1.
         classes: the number of classes.
+        weight: ``[N]`` importance of each image, at least 0; None if all count alike.
         ignore_index: a label whose pixels are left out.
         average: ``"mean"``, or None for each class's own IoU.
 
@@ -81,7 +90,7 @@ def mean_iou(
     if average is not None:
         check_choice("average", average, ("mean",))
     classes = check_integer("classes", classes, 2)
-    table = _confusion(logits_or_predictions, labels, classes, ignore_index)
+    table = _confusion(logits_or_predictions, labels, classes, ignore_index, weight)
     intersection = np.diag(table)
     union = table.sum(0) + table.sum(1) - intersection
     iou = np.divide(intersection, union, out=np.full(classes, np.nan), where=union > 0)
@@ -164,19 +173,16 @@ def _draw_pixels(
     return indices
 
 
-def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
+def _confusion(
+    predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None, weight: ArrayLike | None
+) -> npt.NDArray[Any]:
     """How often each label (row) was predicted as each class (column), over the pixels that count."""
     predicted, _ = as_host_array("predictions", predictions)
-    table = np.zeros((classes, classes), dtype=np.int64)
     if predicted.dtype.kind == "f":
         data = as_scored(predicted, labels, ignore_index=ignore_index)
         if data.classes != classes:
             raise ValueError(f"logits must have {classes} classes as said by classes, got {data.classes}")
-        for block in data.blocks():
-            assert block.labels is not None
-            mask = slice(None) if block.counted is None else block.counted
-            table += _count(block.labels[mask], block.scores.argmax(1)[mask], classes)
-        return table
+        predicted = top_label(predicted)[1]
     if predicted.dtype.kind not in "iu" or not predicted.size:
         requirement = "floating-point logits [N, C, ...] or whole numbers [N, ...]"
         raise ValueError(f"predictions must be {requirement}, got {predicted.dtype} {list(predicted.shape)}")
@@ -188,14 +194,13 @@ def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_i
         index = int(np.argmax(outside))
         value = f"{predicted.reshape(-1)[index]} {position(index, predicted.shape)}"
         raise ValueError(f"predictions must be in 0..{classes - 1}, got {value}")
-    if counted is not None:
-        y, predicted = y[counted], predicted[counted]
-    return _count(y, predicted.astype(np.int64), classes)
-
-
-def _count(labels: Ints, predicted: Ints, classes: int) -> Ints:
-    cell = (labels * classes + predicted).reshape(-1)
-    return np.bincount(cell, minlength=classes * classes).reshape(classes, classes)
+    weights = check_weight(weight, len(y))
+    if weights is not None:
+        weights = np.broadcast_to(weights.reshape((-1,) + (1,) * (y.ndim - 1)), y.shape)
+    cell = y * classes + predicted.astype(np.int64)
+    which = slice(None) if counted is None else counted
+    table = np.bincount(cell[which].ravel(), None if weights is None else weights[which].ravel(), minlength=classes**2)
+    return table.reshape(classes, classes)
 
 
 def _draw_images(rng: np.random.Generator, images: int, replicates: int) -> Ints:
@@ -207,19 +212,18 @@ class Clusters:
     """Counts, sums of confidence, of NLL and of Brier score for each image, filled block by block."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros((MOST_IMAGES, 2 * BASE), np.int64)
-        self.sums = np.zeros((MOST_IMAGES, 2 * BASE))
+        self.counts, self.sums = np.zeros((2, MOST_IMAGES, 2 * BASE))
         self.proper = np.zeros((MOST_IMAGES, 2))
 
-    def add(self, top: TopLabel, bins: npt.NDArray[np.int32], first: int) -> None:
+    def add(self, top: TopLabel, bins: Ints, first: int) -> None:
         """Add samples, with their base bins, whose rows are images: those of the batch count from ``first`` on."""
         image = (top.rows() + first) % MOST_IMAGES
         code = image * (2 * BASE) + 2 * bins + ~top.correct
-        size = MOST_IMAGES * 2 * BASE
-        self.counts += np.bincount(code, minlength=size).reshape(MOST_IMAGES, -1)
-        self.sums += np.bincount(code, top.confidence, minlength=size).reshape(MOST_IMAGES, -1)
+        size, weight = MOST_IMAGES * 2 * BASE, 1.0 if top.weight is None else top.weight
+        self.counts += np.bincount(code, top.weight, minlength=size).reshape(MOST_IMAGES, -1)
+        self.sums += np.bincount(code, weight * top.confidence, minlength=size).reshape(MOST_IMAGES, -1)
         for column, values in enumerate((top.nll, top.brier)):
-            self.proper[:, column] += np.bincount(image, values, minlength=MOST_IMAGES)
+            self.proper[:, column] += np.bincount(image, weight * values, minlength=MOST_IMAGES)
 
     def intervals(self, summary: Summary, *, level: float, replicates: int, seed: int) -> dict[str, Interval]:
         """Intervals of every metric of the summary; limits are NaN with fewer than ten images."""
@@ -266,16 +270,18 @@ class ClassOverlaps:
     """
 
     def __init__(self, classes: int) -> None:
-        self.right, self.labelled, self.predicted = (np.zeros((MOST_IMAGES, classes), np.int64) for _ in range(3))
+        self.right, self.labelled, self.predicted = np.zeros((3, MOST_IMAGES, classes))
 
     def add(self, top: TopLabel, first: int) -> None:
         """Add samples whose rows are images: those of the batch count from ``first`` on."""
         assert top.predicted is not None
         shape = self.right.shape
         row = (top.rows() + first) % MOST_IMAGES * shape[1]
-        self.labelled += np.bincount(row + top.labels, minlength=self.right.size).reshape(shape)
-        self.predicted += np.bincount(row + top.predicted, minlength=self.right.size).reshape(shape)
-        self.right += np.bincount((row + top.labels)[top.correct], minlength=self.right.size).reshape(shape)
+        weight, size = top.weight, self.right.size
+        self.labelled += np.bincount(row + top.labels, weight, minlength=size).reshape(shape)
+        self.predicted += np.bincount(row + top.predicted, weight, minlength=size).reshape(shape)
+        right_weight = None if weight is None else weight[top.correct]
+        self.right += np.bincount((row + top.labels)[top.correct], right_weight, minlength=size).reshape(shape)
 
     def by_class(self) -> Doubles:
         """The IoU of every class over all images, ``[K]``; NaN for one that occurs nowhere."""

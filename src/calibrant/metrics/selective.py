@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from calibrant.base.arrays import ArrayLike
 from calibrant.base.checks import check_choice, check_number
-from calibrant.metrics.tables import Groups, Ties, as_groups, measured, result, sum_of_risks
+from calibrant.metrics.tables import Groups, Ties, as_groups, measured, result
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 
@@ -81,8 +81,8 @@ def risk_coverage_curve(
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
     groups = as_groups(score, correct, weight)
-    accepted, errors = groups.running()
-    return RiskCoverage(accepted / accepted[-1], errors / accepted, groups.score)
+    accepted, _ = groups.running
+    return RiskCoverage(accepted / accepted[-1], groups.risks, groups.score)
 
 
 @measured
@@ -116,7 +116,7 @@ def aurc(
     """
     groups = as_groups(score, correct, weight, ties=ties)
     size = groups.size
-    return result(_area(sum_of_risks(groups), _first_risk(groups), groups.errors.sum(-1) / size, size, convention))
+    return result(_area(groups.total_risk, _first_risk(groups), groups.errors.sum(-1) / size, size, convention))
 
 
 @measured
@@ -187,7 +187,7 @@ def augrc(
     """
     groups = as_groups(score, correct, weight, ties=ties)
     count, errors, size = groups.count, groups.errors, groups.size
-    running = errors.cumsum(-1).astype(np.float64)  # the product of two counts may not fit in int64
+    running = groups.running[1].astype(np.float64)  # the product of two counts may not fit in int64
     if groups.together:
         total, first = (count * running).sum(-1), running[..., 0]
     else:
@@ -231,10 +231,8 @@ def coverage_at_risk(
     """
     risk = check_number("risk", risk, 0.0, 1.0)
     groups = as_groups(score, correct, weight, ties=ties)
-    accepted, errors = groups.running()
-    with np.errstate(invalid="ignore"):  # before the first group that holds something
-        # A quotient is rounded as the literal is: 1 error in 20 is at most 0.05.
-        fits = errors / accepted <= risk
+    accepted, _ = groups.running
+    fits = groups.risks <= risk  # a quotient is rounded as the literal is: 1 error in 20 is at most 0.05
     if not groups.together and not groups.is_replicated:
         return _coverage_within_ties(groups, fits, risk)
     last = fits.shape[-1] - 1 - np.argmax(fits[..., ::-1], axis=-1)
@@ -273,7 +271,7 @@ def risk_at_coverage(
     """
     coverage = check_number("coverage", coverage, 0.0, 1.0, open_low=True)
     groups = as_groups(score, correct, weight, ties=ties)
-    accepted, errors = groups.running()
+    accepted, errors = groups.running
     size = smallest_count(coverage, int(groups.size)) if groups.is_whole else coverage * groups.size
     at = np.minimum((accepted < np.expand_dims(size * (1 - 1e-12), -1)).sum(-1, keepdims=True), accepted.shape[-1] - 1)
     end, wrong, tied, tied_wrong = (
@@ -309,7 +307,7 @@ def auroc(score: ArrayLike | Groups, correct: ArrayLike | None = None, *, weight
     groups = as_groups(score, correct, weight)
     errors = groups.errors.astype(np.float64)
     right, all_errors = groups.count - errors, errors.sum(-1)
-    below = np.expand_dims(all_errors, -1) - errors.cumsum(-1)
+    below = np.expand_dims(all_errors, -1) - groups.running[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         return result((right * (below + errors / 2)).sum(-1) / (right.sum(-1) * all_errors))
 
@@ -341,7 +339,8 @@ def fpr_at_tpr(
     """
     tpr = check_number("tpr", tpr, 0.0, 1.0, open_low=True)
     groups = as_groups(score, correct, weight)
-    right, errors = (groups.count - groups.errors).cumsum(-1), groups.errors.cumsum(-1)
+    accepted, errors = groups.running
+    right = accepted - errors
     with np.errstate(invalid="ignore", divide="ignore"):
         enough = right / right[..., -1:] >= tpr * (1 - 1e-12)
         first = np.argmax(enough, axis=-1)
@@ -397,7 +396,7 @@ def _area(total: Any, first: Any, last: Any, size: Any, convention: Convention) 
 def _coverage_within_ties(groups: Groups, fits: Any, risk: float) -> float:
     """`coverage_at_risk` where some of a tie may be accepted: its errors are spread evenly over it."""
     count, errors = groups.count, groups.errors
-    accepted, accepted_errors = groups.running()
+    accepted, accepted_errors = groups.running
     if not groups.is_whole:
         return _share_within_ties(groups, risk)
     # Within a tie the risk rises or falls steadily, so if any member fits, the first or the last one does. The first
@@ -414,7 +413,7 @@ def _coverage_within_ties(groups: Groups, fits: Any, risk: float) -> float:
 def _share_within_ties(groups: Groups, risk: float) -> float:
     """The same of weights, of which any part of a tie may be accepted."""
     count, errors = groups.count, groups.errors
-    accepted, accepted_errors = groups.running()
+    accepted, accepted_errors = groups.running
     before, errors_before = accepted - count, accepted_errors - errors
     slack = risk * before - errors_before  # of errors that are allowed before each tie
     need = errors - risk * count  # what the whole tie uses up of it

@@ -3,7 +3,8 @@
 A sketch on disk is a ``.safetensors`` file with a checksum of everything in it, checked from end to end when it is
 read. Metadata: ``format``, ``version``, ``cells`` (how many there are), ``settings`` as JSON, and ``checksum``: SHA-256
 over these four and over name, type (``torch.int64``, as PyTorch calls it), shape and bytes of every array, in the order
-of their names. Files of earlier versions have none.
+of their names. Files of earlier versions have none. Without weights counts are whole numbers and the file is one of
+version 1; with weights they are sums, and version 2 has their squares, too.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from calibrant.base.arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
-from calibrant.base.checks import Ints, check_choice, check_correct
+from calibrant.base.checks import Ints, check_choice, check_correct, check_within
 from calibrant.base.files import parse_json, read_regular, written_aside
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, squash
 from calibrant.metrics.kernel import (
+    MOMENTS,
     SketchCounts,
     TopLabel,
     counted_rows,
@@ -30,20 +32,27 @@ from calibrant.metrics.kernel import (
     tally_confidences,
     tally_rows,
     top_label_blocks,
+    weight_of_block,
 )
 from calibrant.metrics.proper import check_labels
-from calibrant.metrics.summary import Summary
+from calibrant.metrics.summary import Summary, has_weights
 
-#: The state: names, lengths and types. All of it adds up.
-STATE: dict[str, tuple[int, type]] = {
-    "cells": (2 * CELLS, np.int64),
-    "base_counts": (2 * BASE, np.int64),
-    "base_sums": (2 * BASE, np.float64),
-    "moments": (5, np.float64),
+#: The state: names and lengths, all float64, which counts exactly up to 2^53. All of it adds up.
+STATE: dict[str, int] = {
+    "cells": 2 * CELLS,
+    "base_counts": 2 * BASE,
+    "base_sums": 2 * BASE,
+    "base_squares": 2 * BASE,
+    "moments": MOMENTS,
 }
 
-FORMAT, VERSION = "calibrant.sketch", "1"
-_SUMS = ("base_counts", "base_sums", "moments")  # what a file holds as it is; of the cells, those that are filled
+FORMAT = "calibrant.sketch"
+PLAIN, WEIGHTED = "1", "2"  # versions of the file
+#: What a file holds as it is, by version; of the cells, those that are filled.
+_SUMS: dict[str, dict[str, tuple[int, type]]] = {
+    PLAIN: {"base_counts": (2 * BASE, np.int64), "base_sums": (2 * BASE, np.float64), "moments": (5, np.float64)},
+    WEIGHTED: {name: (STATE[name], np.float64) for name in STATE if name != "cells"},
+}
 LARGEST = 2**26  # bytes of a file: every cell filled takes less than half
 MOST = 2**53  # samples: beyond, float64 does not count
 _FACTS = ("format", "version", "cells", "settings", "checksum")
@@ -53,9 +62,10 @@ class ConfidenceSketch:
     """Everything top-label metrics need, in 15 MB, whatever the number of samples.
 
     Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.grid`), sums
-    of confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
-    nothing saturates. All states add up: over batches, over sketches with ``+``, over processes
-    (`calibrant.torchmetrics.ConfidenceSketch` is the same as a torchmetrics.Metric).
+    of confidence over 300 bins, sums of NLL and Brier score and of their squares. All are float64, so nothing
+    saturates. With weights they are sums of weights, which metrics scale to mean 1. All states add up: over batches,
+    over sketches with ``+``, over processes (`calibrant.torchmetrics.ConfidenceSketch` is the same as a
+    torchmetrics.Metric).
 
     ECE and MCE are exact for every number of bins that divides 300, as are accuracy, mean confidence, over- and
     underconfidence, NLL and Brier score. What the cells make approximate (AURC and its kin, equal-count bins) comes
@@ -78,9 +88,10 @@ class ConfidenceSketch:
         6
     """
 
-    cells: Ints
-    base_counts: Ints
+    cells: Doubles
+    base_counts: Doubles
     base_sums: Doubles
+    base_squares: Doubles
     moments: Doubles
 
     def __init__(
@@ -94,30 +105,41 @@ class ConfidenceSketch:
         if score is not None and kind == "probabilities":
             raise ValueError("a score is a function of logits: it cannot be combined with kind='probabilities'")
         self.score, self.ignore_index, self.kind = score, ignore_index, kind
-        for name, (length, dtype) in STATE.items():
-            setattr(self, name, np.zeros(length, dtype))
+        for name, length in STATE.items():
+            setattr(self, name, np.zeros(length))
 
     @property
     def by_confidence(self) -> bool:
         """Whether samples are ranked by their confidence."""
         return self.score is None
 
-    def update(self, logits: ArrayLike, labels: ArrayLike) -> None:
+    def __repr__(self) -> str:
+        samples = int(self.moments[5])
+        return (
+            f"ConfidenceSketch({samples:,} samples, kind={self.kind!r}{'' if self.by_confidence else ', by a score'})"
+        )
+
+    def update(self, logits: ArrayLike, labels: ArrayLike, *, weight: ArrayLike | None = None) -> None:
         """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``.
 
-        Input that is refused leaves the sketch as it was.
+        Weights, at least 0, are those of the rows ``[N]`` or of the labels; without them each sample counts as 1. Input
+        that is refused leaves the sketch as it was.
         """
         values, y = _check(logits, labels, self.ignore_index, self.kind)
+        weights = check_sample_weight(weight, y.shape)
         batch = SketchCounts()
         if self.score is None:
             precision = None if self.kind == "logits" else precision_of(logits)
-            for z, row_labels, _, _ in counted_rows(values, y, self.ignore_index):
-                for part in tally_rows(z, row_labels, self.kind, precision):
+            for z, row_labels, first, counted in counted_rows(values, y, self.ignore_index):
+                of_block = weight_of_block(weights, first, len(row_labels), counted)
+                for part in tally_rows(z, row_labels, self.kind, precision, of_block):
                     batch.add(part)
         else:
-            for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):
+            options: dict[str, Any] = {"ignore_index": self.ignore_index, "kind": self.kind, "weight": weights}
+            for top in top_label_blocks(values, y, **options):
                 ranks = cells_of(*squash(self._ranks(as_kind_of(logits, top.take(values)))))
-                batch.add(tally(top.cells, top.confidence, top.correct, top.nll, top.brier, ranks=ranks))
+                losses = (top.nll, top.brier)
+                batch.add(tally(top.cells, top.confidence, top.correct, *losses, weight=top.weight, ranks=ranks))
         self._add(batch)
 
     def _ranks(self, logits: Any) -> Doubles:
@@ -129,17 +151,20 @@ class ConfidenceSketch:
             raise ValueError(f"a score must be {requirement}, got {list(ranks.shape)}")
         return ranks.astype(np.float64, copy=False)
 
-    def observe(self, top: TopLabel) -> None:
-        """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
+    def observe(self, top: TopLabel, bins: Ints | None = None) -> None:
+        """Add samples whose statistics are known already; without their NLL and Brier score if they have none.
+
+        ``bins`` are their base bins, where they are at hand.
+        """
         losses = () if top.predicted is None else (top.nll, top.brier)
         batch = SketchCounts()
-        batch.add(tally(top.cells, top.confidence, top.correct, *losses))
+        batch.add(tally(top.cells, top.confidence, top.correct, *losses, weight=top.weight, bins=bins))
         self._add(batch)
 
     def _add(self, batch: SketchCounts) -> None:
         batch.add_to(*(getattr(self, name) for name in STATE))
 
-    def update_confidence(self, confidence: ArrayLike, correct: ArrayLike) -> None:
+    def update_confidence(self, confidence: ArrayLike, correct: ArrayLike, *, weight: ArrayLike | None = None) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
         (c, _), (correct, _) = as_numpy("confidence", confidence), as_numpy("correct", correct)
         if c.shape != correct.shape or c.dtype.kind != "f" or not c.size:
@@ -149,8 +174,10 @@ class ConfidenceSketch:
             )
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
-        batch = SketchCounts()
-        for part in tally_confidences(c.reshape(-1), check_correct(correct).reshape(-1), precision_of(confidence)):
+        weights = check_sample_weight(weight, c.shape)
+        right, batch = check_correct(correct).reshape(-1), SketchCounts()
+        of_rows = None if weights is None else np.broadcast_to(weights, c.shape).reshape(-1)
+        for part in tally_confidences(c.reshape(-1), right, precision_of(confidence), of_rows):
             batch.add(part)
         self._add(batch)
 
@@ -184,10 +211,13 @@ class ConfidenceSketch:
         if self.score is not None:
             raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
         settings = {"kind": self.kind, "ignore_index": self.ignore_index}
+        version = WEIGHTED if has_weights(self.base_counts, self.base_squares, self.moments) else PLAIN
         filled = np.flatnonzero(self.cells)
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _SUMS}
-        arrays |= {"filled": filled, "counts": self.cells[filled]}
-        facts = {"format": FORMAT, "version": VERSION, "cells": str(CELLS), "settings": json.dumps(settings)}
+        arrays: dict[str, Array] = {
+            name: getattr(self, name)[:length].astype(dtype) for name, (length, dtype) in _SUMS[version].items()
+        }
+        arrays |= {"filled": filled, "counts": self.cells[filled].astype(arrays["base_counts"].dtype)}
+        facts = {"format": FORMAT, "version": version, "cells": str(CELLS), "settings": json.dumps(settings)}
         facts["checksum"] = _checksum(arrays, facts)
         with written_aside(path) as aside:
             safetensors.numpy.save_file(arrays, aside, metadata=facts)
@@ -209,9 +239,19 @@ def _check(logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind:
         requirement = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
         raise ValueError(f"{kind} must be {requirement}, got {values.dtype} {list(values.shape)}")
     check_labels(y, (values.shape[0], *values.shape[2:]), values.shape[1], ignore_index)
-    if kind == "probabilities" and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
-        raise ValueError("probabilities must lie in [0, 1]")
     return values, y
+
+
+def check_sample_weight(weight: ArrayLike | None, shape: tuple[int, ...]) -> Doubles | None:
+    """Weights of rows or of labels of this shape, as float64."""
+    if weight is None:
+        return None
+    values, _ = as_numpy("weight", weight)
+    if values.shape not in (shape, shape[:1]) or values.dtype.kind not in "fiub":
+        raise ValueError(f"weight must be numbers {list(shape[:1])}, got {values.dtype} {list(values.shape)}")
+    weights = values.astype(np.float64)
+    check_within("weight", weights, 0.0, np.inf, "finite and at least 0")
+    return weights
 
 
 def _read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -220,7 +260,7 @@ def _read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
         data = read_regular(path, LARGEST)
         facts = _read_facts(data)
         arrays = _read_arrays(data)
-        states, settings = _read_states(arrays), _read_settings(facts["settings"])
+        states, settings = _read_states(arrays, facts["version"]), _read_settings(facts["settings"])
         if "checksum" in facts and facts["checksum"] != _checksum(arrays, facts):
             raise ValueError("it is damaged: its checksum is that of other contents")
         return states, settings
@@ -254,7 +294,7 @@ def _read_facts(data: bytes) -> dict[str, str]:
     header = parse_json(data[8 : 8 + length], "a header of .safetensors")
     facts = header.get("__metadata__") if isinstance(header, dict) else None
     facts = facts if isinstance(facts, dict) else {}
-    if (facts.get("format"), facts.get("version"), facts.get("cells")) != (FORMAT, VERSION, str(CELLS)):
+    if (facts.get("format"), facts.get("cells")) != (FORMAT, str(CELLS)) or facts.get("version") not in _SUMS:
         raise ValueError("it is not a sketch of this version")
     if not set(_FACTS[:4]) <= set(facts) <= set(_FACTS) or not all(isinstance(fact, str) for fact in facts.values()):
         raise ValueError(f"its metadata must be {', '.join(_FACTS)}, got {', '.join(map(str, facts))[:200]}")
@@ -273,37 +313,42 @@ def _read_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _read_states(arrays: dict[str, Array]) -> dict[str, Array]:
-    if set(arrays) != {*_SUMS, "filled", "counts"}:
+def _read_states(arrays: dict[str, Array], version: str) -> dict[str, Doubles]:
+    """The states of a sketch from the arrays of a file, which must be those of one set of samples."""
+    lengths = _SUMS[version]
+    if set(arrays) != {*lengths, "filled", "counts"}:
         raise ValueError(f"its arrays are damaged: got {', '.join(sorted(arrays))[:200]}")
-    for name in _SUMS:
-        length, dtype = STATE[name]
+    for name, (length, dtype) in lengths.items():
         if arrays[name].dtype != dtype or arrays[name].shape != (length,):
             raise ValueError(f"{name} is damaged")
     filled, counts = arrays["filled"], arrays["counts"]
-    if filled.dtype != np.int64 or counts.dtype != np.int64 or filled.ndim != 1 or filled.shape != counts.shape:
+    is_typed = filled.dtype == np.int64 and counts.dtype == arrays["base_counts"].dtype
+    if not is_typed or filled.ndim != 1 or filled.shape != counts.shape:
         raise ValueError("its cells are damaged")
     inside = not len(filled) or (int(filled[0]) >= 0 and int(filled[-1]) < 2 * CELLS)
     if not inside or not (np.diff(filled) > 0).all() or not ((counts > 0) & (counts <= MOST)).all():
         raise ValueError("its cells are damaged")
-    _check_sums(arrays, filled, counts)
-    states = {name: arrays[name] for name in _SUMS}
-    cells = np.zeros(2 * CELLS, np.int64)
-    cells[filled] = counts
-    return states | {"cells": cells}
+    states: dict[str, Doubles] = {name: arrays[name].astype(np.float64) for name in lengths}
+    if version == PLAIN:  # each sample has weight 1
+        states["base_squares"] = states["base_counts"].copy()
+        states["moments"] = np.concatenate([states["moments"], [counts.sum()], states["moments"][:4]])
+    _check_sums(states, filled, counts)
+    states["cells"] = np.zeros(2 * CELLS)
+    states["cells"][filled] = counts
+    return states
 
 
-def _check_sums(arrays: dict[str, Array], filled: Array, counts: Array) -> None:
+def _check_sums(states: dict[str, Doubles], filled: Array, counts: Array) -> None:
     """Raise unless cells, bins and sums agree with each other as those of one set of samples do."""
     total = float(counts.astype(np.float64).sum())
     side = 2 * base_bins(filled % CELLS) + (filled >= CELLS)
-    bins = np.zeros(2 * BASE, np.int64)
-    np.add.at(bins, side, counts)
-    if total > MOST or not np.array_equal(bins, arrays["base_counts"]):
+    bins = np.bincount(side, counts, minlength=2 * BASE)
+    squares, sums, moments = states["base_squares"], states["base_sums"], states["moments"]
+    if total > MOST or not np.allclose(bins, states["base_counts"], rtol=1e-9, atol=0) or not (squares >= 0).all():
         raise ValueError("its counts do not add up")
-    sums, moments = arrays["base_sums"], arrays["moments"]
     if not ((sums >= 0) & (sums <= bins * (1 + 1e-6))).all():
         raise ValueError("its sums of confidences are damaged")
-    # The NLL of a label with probability 0 is infinite; of the rest of these five nothing is.
-    if not (moments >= 0).all() or not np.isfinite(moments[2:]).all() or float(moments[4]) > total:
+    # The NLL of a label with probability 0 is infinite; of the rest of these sums nothing is.
+    proper = moments[[2, 3, 4, 5, 8, 9]]
+    if not (moments >= 0).all() or not np.isfinite(proper).all() or float(moments[4]) > total * (1 + 1e-9):
         raise ValueError("its sums of NLL and Brier score are damaged")

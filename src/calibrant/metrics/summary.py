@@ -7,6 +7,8 @@ other bins are uncertain by the width of the cells, and by the members of a cell
 
 A summary of samples that are few enough to be kept (`Confidences`) has a group for each different confidence instead of
 cells: every metric is by its definition, and every bound 0.
+
+Weights are scaled to mean 1 first; where all are the same, counts are whole numbers again.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.base.arrays import Doubles, Precision
-from calibrant.base.checks import Bools, Ints
+from calibrant.base.arrays import Array, Doubles, Precision, in_threads
+from calibrant.base.checks import Bools
 from calibrant.metrics.calibration import Reliability, bin_edges, ends_of_runs, gaps_of_runs, merge_bins, reliability
 from calibrant.metrics.catalogue import MEASURED, METRICS, describe, split_name
 from calibrant.metrics.grid import BASE, CELLS, base_bins, centres, shortfall_edges, unsquash
 from calibrant.metrics.kernel import TopLabel
 from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
-from calibrant.metrics.tables import FUNCTIONS, Groups, group_by_score
+from calibrant.metrics.tables import FUNCTIONS, Groups, check_weight, group_by_score
 
 MOST = 2**22  # samples of which confidence and correctness are kept: 38 MB
-MOMENTS = {"nll": 0, "brier": 2}  # metrics that are means of samples, and where their sums stand
+MOMENTS = {"nll": 0, "brier": 2}  # metrics that are means of samples, and where their sums stand in the moments
 
 
 class Approximate(float):
@@ -57,7 +59,7 @@ class Summary:
     Attributes:
         cells: the cells of the score that hold something.
         bins: the 300 base bins of the confidence, with exact sums.
-        moments: sums of NLL, its square, Brier score, its square, and the number of samples that have them.
+        moments: as `calibrant.metrics.kernel.MOMENTS` says, of weights of mean 1.
         by_confidence: whether the score is the confidence.
         scores: the different confidences themselves, where all samples were kept.
     """
@@ -70,33 +72,69 @@ class Summary:
 
     @classmethod
     def of(
-        cls, cells: Ints, base_counts: Ints, base_sums: Doubles, moments: Doubles, *, by_confidence: bool
+        cls,
+        cells: Doubles,
+        base_counts: Doubles,
+        base_sums: Doubles,
+        base_squares: Doubles,
+        moments: Doubles,
+        *,
+        by_confidence: bool,
     ) -> Summary:
         """Of the states of a sketch, which may go on: what is needed is copied."""
         if not base_counts.any():
             raise ValueError("the sketch is empty: update it with at least one sample first")
+        scale = moments[5] / base_counts.sum()
+        weighted = has_weights(base_counts, base_squares, moments)
+
+        def scaled(counts: Doubles) -> Array:
+            return counts * scale if weighted else np.rint(counts * scale).astype(np.int64)
+
+        numbers = np.arange(BASE)[::-1]
+        counts, sums = scaled(base_counts).reshape(BASE, 2)[numbers], scale * base_sums.reshape(BASE, 2)[numbers]
+        bins = Groups((numbers + 0.5) / BASE, counts.sum(1), counts[:, 1], sums.sum(1), sums[:, 1], base=numbers)
         right, wrong = cells[:CELLS], cells[CELLS:]
         index = np.flatnonzero(right + wrong)[::-1]
-        middle, low = centres()[index], 1 - shortfall_edges()[index]
-        base = base_bins(index).astype(np.int64) if by_confidence else None
+        columns: list[Callable[[], Any]] = [
+            lambda: centres()[index],
+            lambda: 1 - shortfall_edges()[index],
+            lambda: base_bins(index).astype(np.int64),
+            lambda: scaled(wrong[index]),
+            lambda: scaled(right[index]),
+        ]
+        middle, low, base, errors, hits = in_threads(lambda column: column(), columns)
         if not by_confidence:
             middle, low = unsquash(middle), unsquash(low)
-        ranked = Groups(middle, right[index] + wrong[index], wrong[index], base=base, low=low)
-        numbers = np.arange(BASE)[::-1]
-        counts, sums = base_counts.reshape(BASE, 2)[numbers], base_sums.reshape(BASE, 2)[numbers]
-        middle = (numbers + 0.5) / BASE
-        bins = Groups(middle, counts.sum(1), counts[:, 1], sums.sum(1), sums[:, 1], base=numbers)
-        return cls(ranked, bins, moments.copy(), by_confidence)
+        units: list[dict[str, Any]] = [{}, {}]
+        if weighted:
+            unit = scale * _ratio(base_squares, base_counts).reshape(BASE, 2)
+            overall = scale * _ratio(base_squares.reshape(BASE, 2).sum(0), base_counts.reshape(BASE, 2).sum(0))
+            of_cells = unit[base] if by_confidence else np.broadcast_to(overall, (len(index), 2))
+            units = [{"unit": part[:, 0], "error_unit": part[:, 1]} for part in (of_cells, unit[numbers])]
+        ranked = Groups(middle, hits + errors, errors, base=base if by_confidence else None, low=low, **units[0])
+        scales = np.array([scale] * 5 + [1.0] + [scale**2] * 4)
+        return cls(ranked, replace(bins, **units[1]), moments * scales, by_confidence)
 
-    @functools.cached_property
+    @property
     def samples(self) -> int:
         """How many samples were counted."""
-        return int(self.bins.count.sum())
+        return int(self.moments[5])
 
     @functools.cached_property
-    def errors(self) -> int:
-        """How many of them are wrong."""
-        return int(self.bins.errors.sum())
+    def errors(self) -> Any:
+        """How many of them are wrong; with weights, the sum of theirs."""
+        return self.bins.errors.sum()
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples have different weights."""
+        return self.bins.unit is not None
+
+    @functools.cached_property
+    def effective(self) -> float:
+        """How many samples of equal weight would be as certain as these."""
+        squares = self.bins.squares
+        return self.samples if squares is None else float(self.bins.size**2 / squares.sum())
 
     @property
     def ranked(self) -> Groups:
@@ -108,9 +146,18 @@ class Summary:
 
         Of ``only`` some names, the others are not computed.
         """
-        unknown = set() if self.moments[4] == self.samples else set(MOMENTS)
+        unknown = set() if self.has_losses else set(MOMENTS)
         unknown |= set() if self.by_confidence else {"aece", "smooth_ece"}
-        return {name: self.measure(name) for name in MEASURED if name in only and name not in unknown}
+        names = [name for name in MEASURED if name in only and name not in unknown]
+        # What several metrics need is computed once, before they are computed side by side.
+        if any(METRICS[split_name(name)[0]].table == "ranked" for name in names):
+            _ = self.ranked.risks, self.ranked.size
+        return dict(zip(names, in_threads(self.measure, names), strict=True))
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether every sample came with its NLL and Brier score."""
+        return bool(np.isclose(self.moments[4], self.samples, rtol=1e-9, atol=0))
 
     def measure(self, name: str) -> Approximate:
         """A metric by its name, with any setting (``"ece_20"``, ``"risk_at_coverage_0.85"``); computed once."""
@@ -125,7 +172,7 @@ class Summary:
 
     def _compute(self, name: str, setting: float | None) -> Approximate:
         if name in MOMENTS:
-            if self.moments[4] != self.samples:
+            if not self.has_losses:
                 raise ValueError("NLL and Brier score need logits or probabilities; some samples came without")
             return Approximate(self.moments[MOMENTS[name]] / self.samples)
         metric, function = METRICS[name], FUNCTIONS[name]
@@ -156,6 +203,16 @@ class Summary:
         if self.ranked.low is None:
             return curve
         return replace(curve, threshold=np.nextafter(self.ranked.low, 2.0) if self.by_confidence else self.ranked.low)
+
+
+def has_weights(base_counts: Doubles, base_squares: Doubles, moments: Doubles) -> bool:
+    """Whether the samples of a sketch have different weights, so that their squares have another mean."""
+    size, samples = base_counts.sum(), moments[5]
+    return bool(abs(base_squares.sum() * samples - size**2) > 1e-9 * size**2)
+
+
+def _ratio(sums: Doubles, counts: Doubles) -> Doubles:
+    return np.divide(sums, counts, out=np.zeros(sums.shape), where=counts > 0)
 
 
 def _bound_of_order(name: str, groups: Groups, value: float, settings: dict[str, Any]) -> float:
@@ -210,29 +267,32 @@ class Confidences:
         self.most = most
         self.confidence: list[Doubles] = []
         self.correct: list[Bools] = []
+        self.weight: list[Doubles] = []
         self.samples = 0
         self.precision: Precision | None = None
 
     def add(self, top: TopLabel) -> None:
         """Keep the samples of a block, or drop all of them if there are too many."""
         # Copied, because a column holds on to the memory of all columns of its block.
-        self._extend([top.confidence.copy()], [top.correct.copy()], len(top.labels), top.precision)
+        part = Confidences(self.most)
+        part.confidence, part.correct, part.samples = [top.confidence.copy()], [top.correct.copy()], len(top.labels)
+        part.weight = [] if top.weight is None else [top.weight]
+        part.precision = top.precision
+        self.absorb(part)
 
     def absorb(self, other: Confidences) -> None:
         """Keep the samples of another part as well."""
-        self._extend(other.confidence, other.correct, other.samples, other.precision)
-
-    def _extend(self, confidence: list[Any], correct: list[Any], samples: int, precision: Precision | None) -> None:
-        self.samples += samples
-        self.precision = precision
+        self.samples += other.samples
+        self.precision = other.precision
         fits = self.samples <= self.most
-        self.confidence = self.confidence + confidence if fits else []
-        self.correct = self.correct + correct if fits else []
+        for name in ("confidence", "correct", "weight"):
+            setattr(self, name, getattr(self, name) + getattr(other, name) if fits else [])
 
     def exact(self, summary: Summary) -> Summary:
         """The summary of the same samples with exact metrics, if they were kept; else as it is."""
         if self.samples > self.most:
             return summary
-        scores = group_by_score(np.concatenate(self.confidence), np.concatenate(self.correct))
+        weight = check_weight(np.concatenate(self.weight), self.samples) if self.weight else None
+        scores = group_by_score(np.concatenate(self.confidence), np.concatenate(self.correct), weight)
         # Where an edge was rounded with the confidences as they were given, they lie on it.
         return replace(summary, scores=replace(scores, precision=self.precision or "float64"))

@@ -18,9 +18,10 @@ the first one.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -63,6 +64,9 @@ class Groups:
         low: ``[G]`` the least score that a member of a group may have; None if the members of each are equal.
         precision: the type that the scores came in, to which the edges of bins are rounded.
         together: whether members of a group are accepted all at once, instead of in expected order.
+        unit: ``[G]`` of right predictions with weights, the sum of their squares over their sum: as many predictions of
+            one weight each would be as certain. None if all count as 1.
+        error_unit: the same of wrong ones.
     """
 
     score: Doubles
@@ -74,8 +78,10 @@ class Groups:
     low: Doubles | None = None
     precision: Precision = "float64"
     together: bool = False
+    unit: Doubles | None = None
+    error_unit: Doubles | None = None
 
-    @property
+    @functools.cached_property
     def size(self) -> Any:
         """How many predictions there are, ``[]`` or ``[R]``."""
         return self.count.sum(-1)
@@ -89,6 +95,20 @@ class Groups:
     def is_whole(self) -> bool:
         """Whether predictions are counted one by one, without weights or replicates."""
         return self.count.dtype.kind == "i" and not self.is_replicated
+
+    @property
+    def whole(self) -> Ints:
+        """Counts, or how many predictions of equal weight would be as certain as those of each group."""
+        squares = self.squares
+        return self.count if squares is None else np.rint(_ratio(np.square(self.count), squares)).astype(np.int64)
+
+    @property
+    def squares(self) -> Doubles | None:
+        """Sums of squared weights; None where all count as 1."""
+        if self.unit is None or self.error_unit is None:
+            return None
+        squares: Doubles = self.unit * (self.count - self.errors) + self.error_unit * self.errors
+        return squares
 
     @property
     def sure(self) -> Doubles:
@@ -122,12 +142,27 @@ class Groups:
         at = np.flatnonzero(self.count)
         if not len(at):
             raise ValueError("count must have at least one group with predictions, got none")
-        rows: dict[str, Any] = {name: part[at] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        rows: dict[str, Any] = {name: part[at] for name, part in columns.items() if isinstance(part, np.ndarray)}
         return replace(self, **rows)
 
+    @functools.cached_property
     def running(self) -> tuple[Array, Array]:
         """Predictions and errors of each group and all before it."""
         return self.count.cumsum(-1), self.errors.cumsum(-1)
+
+    @functools.cached_property
+    def risks(self) -> Doubles:
+        """The error rate of each group and all before it together; NaN before the first one that holds something."""
+        accepted, errors = self.running
+        with np.errstate(invalid="ignore", divide="ignore"):
+            risks: Doubles = errors / accepted
+        return risks
+
+    @functools.cached_property
+    def total_risk(self) -> Any:
+        """The sum of the selective risks over all members of all groups."""
+        return _sum_of_risks(self)
 
     def merged(self, begin: Ints) -> Groups:
         """Consecutive groups put together, of which each run begins at one of these indices."""
@@ -136,7 +171,12 @@ class Groups:
         )
         score = np.divide(sure, count, out=self.score[begin].copy(), where=count > 0)
         base = None if self.base is None else self.base[begin]
-        return Groups(score, count, errors, sure, sure_errors, base, precision=self.precision)
+        units: dict[str, Any] = {}
+        if self.unit is not None and self.error_unit is not None:
+            right = np.add.reduceat(self.unit * (self.count - self.errors), begin, -1)
+            wrong = np.add.reduceat(self.error_unit * self.errors, begin, -1)
+            units = {"unit": _ratio(right, count - errors), "error_unit": _ratio(wrong, errors)}
+        return Groups(score, count, errors, sure, sure_errors, base, precision=self.precision, **units)
 
     def with_counts(self, right: Array, wrong: Array) -> Groups:
         """Replicates ``[R, G]``: the same groups with other numbers of right and wrong predictions of the same kind."""
@@ -243,12 +283,10 @@ def _group_rising(score: Floats, correct: Bools) -> tuple[Doubles, Ints, Ints]:
     return (keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start)
 
 
-def sum_of_risks(groups: Groups) -> Any:
-    """The sum of the selective risks over all members of all groups."""
-    count, errors = groups.count, groups.errors
-    accepted, accepted_errors = groups.running()
+def _sum_of_risks(groups: Groups) -> Any:
+    count, errors, risk = groups.count, groups.errors, groups.risks
+    accepted, accepted_errors = groups.running
     with np.errstate(invalid="ignore", divide="ignore"):  # of groups that hold nothing, which are left out
-        risk = accepted_errors / accepted
         if groups.together:
             return np.where(count > 0, count * risk, 0.0).sum(-1)
     if groups.is_replicated:

@@ -33,8 +33,8 @@ from calibrant.base.checks import Ints
 from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
-from calibrant.predictions import IGNORED, Predictions, check_group, resolve_repeats
-from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
+from calibrant.policy import Policy, bin_counts, class_counts, decision_chunks
+from calibrant.predictions import IGNORED, Predictions, check_group, refuse_weights, resolve_repeats
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -238,7 +238,7 @@ def decide_rows(
         group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
         numbers = None if group_names is None else policy.group_numbers(group_names)
         hashes = None if batch.ids is None else hash_ids(batch.ids.tolist())
-        for rows, answer in decision_chunks(policy, getattr(batch, batch.holds), numbers):
+        for rows, answer in decision_chunks(policy, batch.data.values, numbers):
             inside = None if names is None else names[rows]
             if policy.classes is not None:
                 inside = class_parts(policy, None if group_names is None else group_names[rows], answer.label[:, 0])
@@ -282,6 +282,7 @@ def count_batch(
     labels are handed on.
     """
     policy.check(predictions)
+    refuse_weights(predictions, "a watch")
     predictions = resolve_repeats(predictions, repeats)
     if by_group is not None:
         check_group(predictions, by_group)
@@ -332,7 +333,7 @@ def is_in(hashes: Hashes, seen: Hashes | None) -> npt.NDArray[np.bool_]:
 
 def sum_costs(policy: Policy, labels: Ints, predicted: Ints, paid: npt.NDArray[np.bool_]) -> float:
     """What answers cost together, over the highest cost; 0 where no cost is promised."""
-    if policy.promise.of != "cost":
+    if not policy.promise.is_watched_by_loss:
         return 0.0
     _, losses = policy.promise.losses(labels[paid], predicted[paid], np.ones(int(paid.sum()), np.bool_))
     return float(losses.sum())
@@ -371,7 +372,7 @@ class BatchFingerprint:
     def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
         """The same parts of a batch, each taken in as it passes."""
         for part in parts:
-            self._values.update(np.ascontiguousarray(getattr(part, part.holds), dtype=np.float64).tobytes())
+            self._values.update(np.ascontiguousarray(part.data.values, dtype=np.float64).tobytes())
             if part.ids is not None:
                 names = "".join(f"{name}\0" for name in part.ids.tolist())
                 self._ids.update(names.encode("utf-8", "surrogatepass"))

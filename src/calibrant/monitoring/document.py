@@ -13,7 +13,7 @@ from calibrant.base.numbers import allowed, count, fixed, number, percent, round
 from calibrant.monitoring.batch import LARGEST_UNCHANGED, reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest, breaking_looks, changed_looks
-from calibrant.selective import Policy
+from calibrant.policy import Policy
 
 #: A change of priors below this is not worth a correction.
 SMALLEST_SHIFT = 0.02
@@ -152,9 +152,9 @@ def _headline(watch: Watch, state: WatchState) -> str:
 def _mean_cost(policy: Policy, watch: Watch) -> dict[str, float] | None:
     """What answers cost and may cost, on average; None where no cost is promised, or none is known."""
     rate, promise = watch.overall, policy.promise
-    if not rate.by_cost or not rate.answers or promise.target is None:
+    if not rate.by_cost or not rate.answers or promise.mean_loss is None:
         return None
-    return {"mean": promise.highest * rate.cost / rate.answers, "promised": promise.target}
+    return {"mean": promise.scale * rate.cost / rate.answers, "promised": promise.promised_mean}
 
 
 def _breaking(test: WatchTest, watch: Watch) -> dict[str, Any] | None:

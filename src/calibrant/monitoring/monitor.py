@@ -34,8 +34,8 @@ from calibrant.monitoring.state import (
     write_state,
 )
 from calibrant.monitoring.watch import Watch, advance, check_running, watch
+from calibrant.policy import Policy
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy
 
 ALPHA = 0.05
 

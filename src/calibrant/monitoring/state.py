@@ -42,7 +42,7 @@ from pydantic import (
 
 from calibrant.base.checks import Ints, printable, short, shorten
 from calibrant.base.files import read_json, written_aside
-from calibrant.selective import Policy
+from calibrant.policy import Policy
 
 FORMAT, VERSIONS = "calibrant.watch", (1, 2)  # that are read; the last is written
 LARGEST = 2**28  # bytes of a file
@@ -456,9 +456,7 @@ def find_new_labels(before: LabelArrival, now: LabelArrival) -> LabelArrival | N
 
 def policy_fingerprint(policy: Policy) -> str:
     """A checksum of what decides and of what is promised; the same after the file was written by another version."""
-    from calibrant.selective import to_dict
-
-    entries = to_dict(policy)
+    entries = policy.document
     names = ("takes", "kind", "classes", "class_names", "target_risk", "confidence", "calibrator", "score", "group")
     promised = {name: entries[name] for name in names}
     promised["threshold"] = entries["threshold"]["accept_from"]

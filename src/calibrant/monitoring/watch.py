@@ -47,19 +47,11 @@ from calibrant.monitoring.evidence import (
     total_variation,
 )
 from calibrant.monitoring.state import KnownLabels, Running, RunningRate, RunningTest, WatchedBatch, WatchState
-from calibrant.selective import Policy, coverage_interval
+from calibrant.policy import Policy
+from calibrant.promises import coverage_interval
 
 LOG10 = math.log(10)
 DIGITS = 9  # of evidence and limits that are kept for the time line
-
-NO_PROMISE = "The policy promises no error rate: it is estimated, and not tested."
-#: Why the promise of a policy is not tested, where it is not about the error rate of answers.
-UNTESTED = {
-    "recall": "The promised recall needs the labels of samples that were not answered, and a watch has those of "
-    "answers: judge it with calibrant apply on labelled samples.",
-    "expected-risk": "An expected risk is an average over fits, which one policy may exceed: it is not tested, and the "
-    "error rate of answers is estimated.",
-}
 
 
 @dataclass
@@ -134,7 +126,7 @@ class WatchRules:
         self.policy, self.alpha = policy, state.alpha
         promised = policy.promised
         self.promised = promised if promised is not None and 0 < promised < 1 else None
-        self.by_cost = policy.promise.of == "cost" and not policy.abstains
+        self.by_cost = policy.promise.is_watched_by_loss and not policy.abstains
         self.has_parts = state.by_group is not None or policy.classes is not None
         self.reference = policy.evidence.get("reference")
 
@@ -293,7 +285,7 @@ def watch(policy: Policy, state: WatchState) -> Watch:
     """What a state says, all of which `advance` has taken in."""
     rules, running, untested = WatchRules(policy, state), state.running, list[str]()
     if rules.promised is None and not rules.by_cost:
-        untested.append(UNTESTED.get(policy.promise.of, NO_PROMISE))
+        untested.append(policy.promise.untested)
     overall = _rate_watch(rules, state, running.overall)
     groups = {
         name: _rate_watch(rules, state, rate, name, k + 1) for k, (name, rate) in enumerate(running.groups.items())

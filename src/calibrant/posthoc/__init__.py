@@ -3,14 +3,16 @@
 =================  =====================================================================================================
 `base`             what all calibrators share: the stream of logits, checks, state
 `temperature`      one temperature; `ensemble` mixes it with the model's own and a uniform distribution
-`vector`           a weight and an offset for each class, `matrix` a matrix; both are solved by `affine`
+`affine`           a weight and an offset for each class, or a matrix
 `binning`          histogram binning and isotonic regression
 `logit_norm`       logit normalisation, which ranks and does not calibrate
 `crossfit`         the only cross-fitting of the project
+`scores`           what ranks predictions by confidence
 `ops`              the operations in which formulas are written once, for NumPy, PyTorch and ONNX
 =================  =====================================================================================================
 """
 
+from calibrant.posthoc.affine import MatrixScaling, VectorScaling
 from calibrant.posthoc.base import WIDE, Calibrator, logits_of
 from calibrant.posthoc.binning import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.crossfit import (
@@ -34,10 +36,9 @@ from calibrant.posthoc.logit_norm import (
     score_rows,
     scores_by_reading,
 )
-from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.ops import NumpyOps, Ops, TorchOps, log_softmax, softmax
+from calibrant.posthoc.scores import NORMALISED, energy, margin, max_logit, msp, negative_entropy, normalised_max_logit
 from calibrant.posthoc.temperature import TemperatureScaling
-from calibrant.posthoc.vector import VectorScaling
 
 __all__ = [
     "CALIBRATORS",
@@ -49,6 +50,12 @@ __all__ = [
     "MatrixScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "energy",
+    "margin",
+    "max_logit",
+    "msp",
+    "negative_entropy",
+    "normalised_max_logit",
 ]
 
 #: Every calibrator by the name that a policy's file calls it.

@@ -6,42 +6,48 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrant.base.arrays import (
-    CHUNK,
-    Array,
-    R,
-    as_kind_of,
-    as_numpy,
-    cache_chunks,
-    class_rows,
-    in_threads,
-    row_slices,
-)
+from calibrant.base.arrays import Array, Doubles, R, as_kind_of, as_numpy, class_rows, in_threads, row_slices
 from calibrant.base.checks import Ints, as_logits, check_finite
-from calibrant.posthoc.ops import NumpyOps, Ops, V
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities, replace_data
+from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
+from calibrant.predictions import FLOOR, Predictions, refuse_weights, replace_data
 
 Pair = tuple[Array, Ints]
 
+# Numbers that a thread takes at a time, at least and at most: enough for the interpreter's lock to change hands seldom,
+# and few enough for the cache.
+PARTS = (1 << 17, 1 << 19)
 WIDE = 1e18  # float32 logits beyond this are computed with in float64: their squares overflow
 LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logit stays finite under them
 
 
 def logits_of(batch: Predictions, floor: float = FLOOR) -> Array:
     """The logits of predictions; of probabilities, their logarithms in float64, with ``floor`` for smaller ones."""
-    if batch.holds == "confidence":
-        raise ValueError("logits or probabilities of every class are needed, got confidences alone")
-    if batch.holds == "logits":
-        return as_logits(batch.logits)
-    return log_probabilities(as_logits(batch.probabilities), floor)
+    return batch.data.logits(floor)
+
+
+def _parts(z: Array) -> Iterator[slice]:
+    """Parts of logits ``[N, C, ...]`` that fit the cache, and of which every thread gets some."""
+    return row_slices(len(z), math.prod(z.shape[1:]), max(PARTS[0], min(PARTS[1], z.size // 4)))
+
+
+def map_rows(work: Callable[[Doubles], R], z: Array) -> Iterator[R]:
+    """The result of ``work`` for parts of logits ``[N, C, ...]`` as rows ``[n, C]``, on all cores, in order."""
+
+    def convert(part: slice) -> R:
+        rows = class_rows(z[part])
+        check_finite(rows)
+        return work(rows.astype(np.float64))
+
+    return in_threads(convert, _parts(z))
 
 
 class Stream:
-    """Logits ``[n, C]`` and labels ``[n]`` to fit on, checked and in chunks, as often as they are asked for.
+    """Logits ``[n, C]`` and labels ``[n]`` to fit on, checked and in parts, as often as they are asked for.
 
     Args:
         logits: ``[N, C]`` or ``[N, C, ...]``, or predictions, which bring their labels along and may be on disk.
@@ -50,23 +56,21 @@ class Stream:
 
     Attributes:
         num_classes: C.
-        passes: how often all chunks have been read.
+        rows: n, of which some may not count.
+        passes: how often all of them have been read.
         floor: what replaces smaller probabilities before the logarithm is taken; see `Digits`.
     """
 
     def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
         self.passes, self.floor = 0, FLOOR
         self.temperature: Any = None  # a fitted `TemperatureScaling`, for all calibrators that begin with one
-        self._checked = self._wide = False
+        self._wide = False
         if isinstance(logits, Predictions):
             _check_fittable(logits, labels)
             self._source: Predictions | Pair = logits
             self.num_classes = int(logits.num_classes)
-            if logits.holds == "probabilities":
-                digits = Digits(self.num_classes)
-                for batch in logits.batches():
-                    digits.add(batch.probabilities)
-                self.floor = digits.floor
+            self.floor = logits.data_type.find_floor(logits)
+            self.rows = len(logits) * math.prod(logits._store.schema.shape_of("labels"))
             self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
             return
         if labels is None:
@@ -75,54 +79,78 @@ class Stream:
         shape = [z.shape[0], *z.shape[2:]]
         if list(y.shape) != shape or y.dtype.kind not in "iu":
             raise ValueError(f"labels must be whole numbers {shape}, got {y.dtype} {list(y.shape)}")
-        self._source, self.num_classes, self.ignore_index = (z, y), z.shape[1], ignore_index
+        self._source, self.num_classes, self.rows, self.ignore_index = (z, y), z.shape[1], y.size, ignore_index
 
-    def __iter__(self) -> Iterator[Pair]:
-        rows = 0
-        for z, y in self._parts():
-            z, y = class_rows(z), y.reshape(-1).astype(np.int64, copy=False)
-            if self.ignore_index is not None:
-                counts = y != self.ignore_index
-                if not counts.all():
-                    z, y = z[counts], y[counts]
-            if not len(y):
-                continue
-            if not self._checked:
-                self._check(z, y)
-            rows += len(y)
-            yield z.astype(np.float64) if self._wide else z, y
-        if not rows:
-            raise ValueError(f"labels must not all be ignored, got {self.ignore_index} everywhere")
-        self._checked = True
+    def map(self, work: Callable[[Array, Ints], R], *, threaded: bool = True) -> Iterator[R]:
+        """The result of ``work`` for parts of the logits and labels that fit the cache, on all cores, in order.
+
+        The parts, and with them how sums are rounded, do not depend on the number of threads. ``threaded`` is False
+        for work that multiplies matrices, which the linear algebra library does on all cores itself.
+        """
+        count, wide = 0, self._wide
+        spread = in_threads if threaded else map
+        for z, y in self._batches():
+            task = partial(self._work, work, z, y)
+            for rows, is_wide, results in spread(task, _parts(z)):
+                count += rows
+                wide |= is_wide
+                yield from results
+        if not count:
+            raise self._nothing()
+        self._wide = wide
         self.passes += 1
 
-    def map(self, work: Callable[[Array, Ints], R]) -> Iterator[R]:
-        """The result of ``work`` for parts of the logits and labels that fit the cache, on all cores, in order."""
-        for z, y in self:
-            parts = row_slices(len(z), z.shape[1], CHUNK // 8)
-            yield from in_threads(lambda rows, z=z, y=y: work(z[rows], y[rows]), parts)  # type: ignore[misc]
+    def total(self, work: Callable[[Array, Ints], tuple[Any, ...]], *, threaded: bool = True) -> list[Any]:
+        """What ``work`` gives for the parts, added up place by place."""
+        totals: list[Any] = []
+        for part in self.map(work, threaded=threaded):
+            totals = [total + more for total, more in zip(totals, part, strict=True)] if totals else list(part)
+        return totals
 
-    def _parts(self) -> Iterator[Pair]:
+    def sample(self, rows: int) -> Pair:
+        """``rows`` rows or up to twice as many, spread over the data in memory, or over the first batch of a file."""
+        for z, y in self._batches():
+            counts = np.ones(len(y), np.bool_) if self.ignore_index is None else y != self.ignore_index
+            units = np.flatnonzero(counts.reshape(len(y), -1).any(1))
+            units = units[:: max(1, len(units) * (y.size // len(y)) // rows)]
+            if len(units):
+                z, y = self._counted(z[units], y[units])
+                self._check(z, y)
+                step = max(1, len(y) // rows)
+                return z[::step], y[::step]
+        raise self._nothing()
+
+    def _nothing(self) -> ValueError:
+        return ValueError(f"labels must not all be ignored, got {self.ignore_index} everywhere")
+
+    def _batches(self) -> Iterator[Pair]:
         if isinstance(self._source, Predictions):
-            pairs: Any = ((logits_of(batch, self.floor), batch.labels) for batch in self._source.batches())
-        else:
-            pairs = [self._source]
-        for z, y in pairs:
-            for rows in row_slices(len(z), math.prod(z.shape[1:])):
-                yield z[rows], y[rows]
+            return ((logits_of(batch, self.floor), batch.labels) for batch in self._source.batches())
+        return iter([self._source])
 
-    def _check(self, z: Array, y: Array) -> None:
-        self._wide |= check_finite(z) > WIDE
+    def _work(self, work: Callable[[Array, Ints], R], z: Array, y: Array, rows: slice) -> tuple[int, bool, list[R]]:
+        """How many of the rows count, whether they are computed with in float64 for their size, and the results."""
+        z, y = self._counted(z[rows], y[rows])
+        if not len(y):
+            return 0, False, []
+        wide = self._wide or (not self.passes and self._check(z, y) > WIDE)
+        z = z.astype(np.float64) if wide else z
+        return len(y), wide, [work(z[part], y[part]) for part in row_slices(len(y), self.num_classes, PARTS[1])]
+
+    def _counted(self, z: Array, y: Array) -> Pair:
+        """One row per position whose label counts."""
+        z, y = class_rows(z), y.reshape(-1).astype(np.int64, copy=False)
+        counts = np.ones(1, np.bool_) if self.ignore_index is None else y != self.ignore_index
+        return (z, y) if counts.all() else (z[counts], y[counts])
+
+    def _check(self, z: Array, y: Ints) -> float:
+        """Raise if a logit or a label is not allowed; gives the largest absolute value."""
+        size = check_finite(z)
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= self.num_classes:
             allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")
             raise ValueError(f"labels must lie in {allowed}, got {low if low < 0 else high}")
-
-    def sample(self, rows: int) -> Pair:
-        """About ``rows`` rows spread over the first chunk, for a first look."""
-        z, y = next(iter(self))
-        step = max(1, len(y) // rows)
-        return z[::step], y[::step]
+        return size
 
 
 def _check_fittable(predictions: Predictions, labels: Any) -> None:
@@ -132,8 +160,9 @@ def _check_fittable(predictions: Predictions, labels: Any) -> None:
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a fit needs labels, and these predictions have none")
-    if predictions.holds == "confidence":
+    if not predictions.data_type.has_classes:
         raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
+    refuse_weights(predictions, "a fit")
 
 
 class Parameters:
@@ -254,17 +283,7 @@ class Calibrator(Parameters, ABC):
         """
         if isinstance(logits, Predictions):
             return self._transform_predictions(logits)
-        self._check_fitted(self.learned)
-        z = as_logits(logits)
-        if z.shape[1] != self.n_classes_:
-            raise ValueError(f"logits must have the {self.n_classes_} classes of the fit, got {z.shape[1]}")
-        parts = []
-        for part in cache_chunks(z):
-            check_finite(part)
-            rows = self.apply(NumpyOps(), class_rows(part).astype(np.float64)).astype(z.dtype)
-            # Rows [n, C] back in the layout [N, C, ...].
-            parts.append(np.moveaxis(rows.reshape(len(part), -1, z.shape[1]), 1, 2).reshape(part.shape))
-        return as_kind_of(logits, np.concatenate(parts), keep_precision=True)
+        return self._convert(logits, lambda calibrated: calibrated)
 
     def fit_transform(self, logits: Any, labels: Any = None) -> Any:
         """Fit, then transform the same data, as scikit-learn's pipelines do."""
@@ -274,10 +293,17 @@ class Calibrator(Parameters, ABC):
         """The calibrated probabilities, ``[N, C]`` or ``[N, C, ...]``, of the kind and precision that came."""
         if isinstance(logits, Predictions):
             raise ValueError("predict_proba takes arrays; transform takes Predictions and returns Predictions")
-        calibrated = self.transform(logits)
-        z, _ = as_numpy("logits", calibrated)
-        exps = np.exp(z - z.max(1, keepdims=True))
-        return as_kind_of(calibrated, exps / exps.sum(1, keepdims=True), keep_precision=True)
+        return self._convert(logits, lambda calibrated: softmax(NumpyOps(), calibrated))
+
+    def _convert(self, logits: Any, finish: Callable[[Array], Array]) -> Any:
+        """The formula, in float64, and then ``finish``, in the precision that came."""
+        self._check_fitted(self.learned)
+        z = as_logits(logits)
+        if z.shape[1] != self.n_classes_:
+            raise ValueError(f"logits must have the {self.n_classes_} classes of the fit, got {z.shape[1]}")
+        parts = map_rows(lambda rows: finish(self.apply(NumpyOps(), rows).astype(z.dtype)), z)
+        rows = np.concatenate(list(parts)).reshape(len(z), -1, z.shape[1])
+        return as_kind_of(logits, np.moveaxis(rows, 1, 2).reshape(z.shape), keep_precision=True)
 
     def _transform_predictions(self, predictions: Predictions) -> Predictions:
         if not predictions.labelled:

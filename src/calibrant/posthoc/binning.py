@@ -40,12 +40,13 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from calibrant.base.arrays import Array, Doubles
+from calibrant.base.arrays import Array, Doubles, in_threads
 from calibrant.base.checks import MOST_BINS, Bools, Ints, check_choice, check_integer
 from calibrant.posthoc.base import Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
@@ -175,7 +176,7 @@ class IsotonicCalibration(Tabular):
 
     def _fit(self, data: Stream) -> None:
         mode = check_choice("mode", self.mode, MODES)
-        self._set_tables([isotonic(p, hit) for p, hit in _columns(data, mode)])
+        self._set_tables(list(_fit_tables(data, mode, isotonic)))
 
     def _look_up(self, ops: Ops[V], p: V) -> V:
         x, y = self.knots_, self.shares_
@@ -240,7 +241,7 @@ class HistogramBinning(Tabular):
             edges = np.arange(1, bins + 1) / bins
             self._set_tables([(edges, shares) for shares in _equal_width(data, edges, mode)])
         else:
-            self._set_tables([_equal_mass(p, hit, bins) for p, hit in _columns(data, mode)])
+            self._set_tables(list(_fit_tables(data, mode, partial(_equal_mass, bins=bins))))
 
     def _look_up(self, ops: Ops[V], p: V) -> V:
         # A knot is reached when p equals it, but an edge still belongs to the bin below. The last edge bounds nothing:
@@ -260,26 +261,26 @@ def _probabilities(z: Array) -> Doubles:
     return softmax(NumpyOps(), z.astype(np.float64))
 
 
-def _columns(data: Stream, mode: Mode) -> Iterator[tuple[Doubles, Bools]]:
-    """For each table in turn the probabilities it is fitted on, ``[N]``, and whether each came true.
+def _fit_tables(
+    data: Stream, mode: str, fit: Callable[[Doubles, Bools], tuple[Doubles, Doubles]]
+) -> Iterator[tuple[Doubles, Doubles]]:
+    """What ``fit`` makes of the probabilities ``[N]`` that belong to each table, and of whether each came true.
 
     Classes go in blocks, with one pass for each, so that no more than `BUDGET` bytes are held.
     """
     if mode == "top-label":
-        pairs = [(_probabilities(z).max(1), z.argmax(1) == y) for z, y in data]
-        yield np.concatenate([p for p, _ in pairs]), np.concatenate([hit for _, hit in pairs])
+        pairs = zip(*data.map(lambda z, y: (_probabilities(z).max(1), z.argmax(1) == y)), strict=True)
+        yield fit(*map(np.concatenate, pairs))
         return
-    rows = sum(len(y) for _, y in data)
-    size = max(1, min(data.num_classes, BUDGET // (9 * rows)))
+    labels = np.concatenate(list(data.map(lambda z, y: y)))
+    size = max(1, min(data.num_classes, BUDGET // (9 * len(labels))))
     for start in range(0, data.num_classes, size):
-        stop = min(start + size, data.num_classes)
-        block, labels, row = np.empty((stop - start, rows)), np.empty(rows, dtype=np.int64), 0
-        for z, y in data:
-            block[:, row : row + len(y)] = _probabilities(z)[:, start:stop].T
-            labels[row : row + len(y)] = y
-            row += len(y)
-        for k in range(start, stop):
-            yield block[k - start], labels == k
+        classes = range(start, min(start + size, data.num_classes))
+        block, row = np.empty((len(classes), len(labels))), 0
+        for p in data.map(lambda z, _, classes=classes: _probabilities(z)[:, classes].T):  # type: ignore[misc]
+            block[:, row : row + p.shape[1]] = p
+            row += p.shape[1]
+        yield from in_threads(lambda pair: fit(pair[1], labels == pair[0]), zip(classes, block, strict=True))
 
 
 def isotonic(p: Doubles, hit: Bools) -> tuple[Doubles, Doubles]:
@@ -322,18 +323,18 @@ def pool(sums: Doubles, weights: Doubles) -> Ints:
 def _equal_width(data: Stream, edges: Doubles, mode: Mode) -> Doubles:
     """What came true in bins with the same edges for all, ``[D, M]``, in one pass."""
     bins, tables = len(edges), 1 if mode == "top-label" else data.num_classes
-    counts, hits = np.zeros((2, tables * bins))
-    for z, y in data:
-        p = _probabilities(z)
+
+    def count(z: Array, y: Ints) -> tuple[Array, Array]:
+        p, rows, table = _probabilities(z), np.arange(len(y)), y
         if tables == 1:
-            p, hit_rows = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
-            table = np.zeros_like(hit_rows)
-        else:
-            hit_rows, table = np.arange(len(y)), y
+            p, rows = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
+            table = np.zeros_like(rows)
         # Places in the flattened tables; of bins (lo, hi] an edge belongs to the one below.
         cell = np.searchsorted(edges[:-1], p) + bins * np.arange(tables)
-        counts += np.bincount(cell.reshape(-1), minlength=len(counts))
-        hits += np.bincount(cell[hit_rows, table], minlength=len(hits))
+        size = tables * bins
+        return np.bincount(cell.ravel(), minlength=size), np.bincount(cell[rows, table], minlength=size)
+
+    counts, hits = data.total(count)
     middles = np.tile(edges - 0.5 / bins, tables)
     return np.where(counts > 0, hits / np.maximum(counts, 1), middles).reshape(tables, bins)
 

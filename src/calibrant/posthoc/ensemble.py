@@ -31,11 +31,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant.base.arrays import Doubles
-from calibrant.base.checks import check_choice
+from calibrant.base.arrays import Array, Doubles, sum_along
+from calibrant.base.checks import Ints, check_choice
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, V, log_softmax, softmax
-from calibrant.posthoc.temperature import fit_temperature
+from calibrant.posthoc.temperature import fit_temperature, relative
 
 _FACES = [list(face) for size in (1, 2, 3) for face in itertools.combinations(range(3), size)]
 _LEAST = 1e-6
@@ -125,11 +125,12 @@ class EnsembleTemperatureScaling(Calibrator):
 
 def _minimise_nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least NLL, and the gap."""
-    chunks = []
-    for z, y in data:
-        z, rows = z.astype(np.float64, copy=False), np.arange(len(y))
-        chunks.append(np.exp([log_softmax(NumpyOps(), part)[rows, y] for part in (z / temperature, z)]).T)
-    parts = np.concatenate(chunks)
+
+    def share(z: Array, y: Ints) -> Doubles:
+        x, axis, at_label, _ = relative(z, y)
+        return np.stack([np.exp(at_label / t) / sum_along(np.exp(x / t), axis) for t in (temperature, 1.0)], 1)
+
+    parts = np.concatenate(list(data.map(share)))
     parts = np.concatenate([parts, np.full((len(parts), 1), 1 / data.num_classes)], 1)
     w = np.array([1.0, 0.0, 0.0])
     if not (parts @ w).all():  # a label's probability rounds to 0: its logarithm needs a little of the uniform
@@ -158,14 +159,14 @@ def _minimise_nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
 
 def _minimise_mse(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least squared error, and the gap."""
-    squares, hits, rows = np.zeros((3, 3)), np.zeros(3), 0
-    for z, y in data:
+
+    def work(z: Array, y: Ints) -> tuple[Doubles, Doubles, int]:
         z = z.astype(np.float64, copy=False)
         parts = [softmax(NumpyOps(), z / temperature), softmax(NumpyOps(), z), np.full(z.shape, 1 / data.num_classes)]
         stack = np.stack(parts)
-        squares += np.tensordot(stack, stack, ((1, 2), (1, 2)))
-        hits += stack[:, np.arange(len(y)), y].sum(1)
-        rows += len(y)
+        return np.tensordot(stack, stack, ((1, 2), (1, 2))), stack[:, np.arange(len(y)), y].sum(1), len(y)
+
+    squares, hits, rows = data.total(work, threaded=False)
     squares, hits = squares / rows, hits / rows
     sizes, turned = np.linalg.eigh(squares)
     sizes = np.maximum(sizes, 1e-15 * sizes[-1])

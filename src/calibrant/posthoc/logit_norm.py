@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibrant.base.arrays import Array, Doubles, as_kind_of, cache_chunks, class_rows, in_threads
-from calibrant.base.checks import Bools, Ints, as_logits, check_finite, check_integer
+from calibrant.base.arrays import Array, Doubles, as_kind_of, in_threads, sum_along, sum_products
+from calibrant.base.checks import Bools, Ints, as_logits, check_integer
 from calibrant.metrics import aurc
-from calibrant.metrics.kernel import FEW, reduce_rows, sum_products
-from calibrant.posthoc.base import Parameters, Stream, logits_of
+from calibrant.metrics.kernel import FEW, reduce_rows
+from calibrant.posthoc.base import Parameters, Stream, logits_of, map_rows
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 from calibrant.predictions import FLOOR, Predictions
 
@@ -93,11 +93,8 @@ class LogitNorm(Parameters):
 
     def scores(self, logits: Any) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
-        powers, z = self._powers(), as_logits(logits)
-        parts = []
-        for part in cache_chunks(z):
-            check_finite(part)
-            parts.append(self._scores(class_rows(part).astype(np.float64), powers))
+        powers = self._powers()
+        parts = list(map_rows(lambda z: self._scores(z, powers), as_logits(logits)))
         return {p: np.concatenate([part[p] for part in parts]) for p in powers}
 
     def _powers(self) -> Sequence[int]:
@@ -118,7 +115,7 @@ class LogitNorm(Parameters):
         lower, upper, scores = np.ones_like(v), v, {}
         for p in range(1, max(powers) + 1):
             if p in powers:
-                total = v.sum(axis) if p == 1 else sum_products(lower, upper, axis)
+                total = sum_along(v, axis) if p == 1 else sum_products(lower, upper, axis)
                 norm = size * total.astype(np.float64) ** (1 / p)
                 # A row of equal logits has no direction: its score is the lowest, 0.
                 scores[p] = np.where(norm > 0, top / np.maximum(norm, tiny), 0.0)
@@ -133,7 +130,7 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, lis
     def work(z: Array, y: Ints) -> tuple[Doubles, Bools, list[dict[int, Array]]]:
         reduced = reduce_rows(z, y, "logits", np.float64)
         scores = [norm._scores(z, tried) for norm, tried in zip(norms, powers, strict=True)]
-        return 1 / reduced.total, reduced.predicted == y, scores
+        return 1 / (1 + reduced.others), reduced.predicted == y, scores
 
     confidence, correct, scores = zip(*data.map(work), strict=True)
     by_power = [
@@ -184,12 +181,9 @@ def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOO
     """
     if isinstance(logits, Predictions):
         return np.concatenate([score_rows(logits_of(batch, floor), score) for batch in logits.batches()])
-    parts = []
-    for part in cache_chunks(as_logits(logits)):
-        check_finite(part)
-        scores = score(class_rows(part).astype(np.float64))
-        parts.append(scores.reshape(part.shape[0], *part.shape[2:]))
-    return as_kind_of(logits, np.concatenate(parts), keep_precision=True)
+    z = as_logits(logits)
+    scores = np.concatenate(list(map_rows(score, z))).reshape(len(z), *z.shape[2:])
+    return as_kind_of(logits, scores, keep_precision=True)
 
 
 def msp_formula(ops: Ops[V], z: V) -> V:

@@ -11,9 +11,10 @@ lead of the largest logit over the label's. Both are sums, known after one pass,
 
 .. math:: \varphi(\log s) = \log \frac{f'(s) + A}{B - f'(s)}
 
-is nearly a straight line (its slope is 1 where s is small and about 2 where it is large), so that Newton's method on
-:math:`\varphi = \log(A/B)` needs three to six passes, eight on odd data; a bracket keeps it safe. The first passes over
-many float32 logits are in float32, the last ones always in float64.
+is nearly a straight line (its slope is 1 where s is small and about 2 where it is large), so that Halley's method on
+:math:`\varphi = \log(A/B)`, with the third derivative from the same pass, needs two to four passes, eight on odd data;
+a bracket keeps it safe. With many rows it begins at the root of some of them. The first passes over many float32 logits
+are in float32, the last one is always in float64: T is where its derivatives have the root, at most 1e-5 away.
 
 Where there is no minimiser, this is the answer, and ``converged_`` is False:
 
@@ -36,20 +37,25 @@ good temperatures the one nearest to 1 is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant.base.arrays import Array
-from calibrant.base.checks import MOST_BINS, Ints, check_choice, check_integer
-from calibrant.metrics.kernel import find_largest, sum_products
+from calibrant.base.arrays import Array, Doubles, sum_along, sum_products
+from calibrant.base.checks import MOST_BINS, Bools, Ints, check_choice, check_integer
+from calibrant.metrics.kernel import find_largest
 from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import Ops, V
 
 FLAT = 1e6  # times the widest spread of a row: a temperature that makes the probabilities as good as uniform
 STEEP = 1e20  # over the widest spread of a row: a 1/T at which the smallest gap that rounding leaves has no doubt
-MOST_PASSES = 60  # of a bisection; Newton's method takes a few
+LARGE = 1e18  # an s beyond which logits need float64 and a bound
+SAMPLE = 2048  # rows, or up to twice as many, that the search begins with where there are 16 times as many
+ROUGH = 0.05  # the step, relative to s, after which a root is a start for more rows, or for float64
+NEAR = 1e-5  # the step, relative to s, that needs no pass to see where it led
+MOST_PASSES = 60  # of a bisection; Halley's method takes a few
 GRIDS: dict[str, tuple[float, ...]] = {
     "lr": (0.25, 0.5, 0.75, *(round(1 + 0.1 * i, 1) for i in range(11)), 2.5, 3.0),
     "mbls": tuple(round(0.1 * i, 1) for i in range(1, 101)),
@@ -68,7 +74,7 @@ class TemperatureScaling(Calibrator):
 
     Attributes:
         temperature_: the fitted T.
-        gradient_: dNLL/dT at T.
+        gradient_: dNLL/dT at T, from the derivatives of the last pass.
         converged_: whether |dNLL/dT| < 1e-8 there; of a grid's choice nothing of the kind is asked.
         objective_: the value of the objective at T; None for the exact minimiser, which does not need it.
 
@@ -128,32 +134,21 @@ class TemperatureScaling(Calibrator):
         return grid
 
     def _minimise(self, data: Stream) -> None:
-        z, _ = data.sample(1000)
-        # A pass in float32 costs half, which matters where there is much; small data are exact from the start.
-        exact = z.dtype == np.float64 or z.size < 2**17
-        s = 2 / _usual_spread(z)
-        low, high, ends, settled = 0.0, math.inf, None, False
-        for _ in range(MOST_PASSES):
-            slope, curvature, ends = _derivatives(data, s, np.float64 if exact else np.float32, ends)
-            self._set_temperature(s, slope)
-            if ends.widest == 0:  # nothing to learn from rows of equal logits
-                self.temperature_, self.converged_ = 1.0, True
-                return
-            if ends.above == 0 or ends.lead <= 0:
-                self._fit_without_minimiser(data, ends, s)
-                return
-            if exact:  # near the root float32 may have the wrong sign, and what it shut out would stay out
-                low, high = (s, high) if slope < 0 else (low, s)
-            following = _newton(s, slope, curvature, ends, low, high)
-            step = abs(following - s) / s
-            small = abs(self.gradient_) < 1e-10 and step <= 1e-7
-            if exact and (small or settled or step <= 1e-13):
-                break
-            settled = exact and step <= 1e-9  # the next one would be rounding
-            # Once float32 has nothing more to say, float64 has.
-            exact = exact or step <= 1e-3
-            s = following
-        self.converged_ = abs(self.gradient_) < 1e-8
+        many = data.rows >= 16 * SAMPLE
+        z, y = data.sample(SAMPLE if many else 1000)
+        s = 2 / _usual_spread(z[:: max(1, len(z) // 1000)])
+        # Passes in float32 cost less, which matters where there is much; small data are exact from the start.
+        exact = z.dtype == np.float64 or data.rows * data.num_classes < 2**17 or s > LARGE
+        if many:
+            s = _find_root(Stream(z, y), s, exact=exact, aim=ROUGH).s
+        root = _find_root(data, s, exact=exact)
+        self._set_temperature(root.s, root.slope)
+        if root.ends.widest == 0:  # nothing to learn from rows of equal logits
+            self.temperature_, self.converged_ = 1.0, True
+        elif not root.ends.has_minimiser:
+            self._fit_without_minimiser(data, root.ends, s)
+        else:
+            self.converged_ = abs(self.gradient_) < 1e-8
 
     def _set_temperature(self, s: float, slope: float) -> None:
         self.temperature_, self.gradient_ = 1 / s, -slope * s * s
@@ -170,19 +165,24 @@ class TemperatureScaling(Calibrator):
         # The doubt falls about as 1 / s once s is large.
         for guess in (1.0, max(2.0, s * ends.rows / 8), *[math.nan] * 4):
             s = math.exp(min(_secant(points, target), most)) if math.isnan(guess) else guess
-            doubt = _doubt(data, s)
+            doubt = data.total(partial(_sum_doubts, s=s))[0] / ends.rows
             points.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
             if abs(points[-1][1] - target) < 1e-3 or (s == 1.0 and points[-1][1] >= target):
                 break
-        self._set_temperature(s, _derivatives(data, s).slope)
+        self._set_temperature(s, _derivatives(data, s).slope / s)
 
     def _choose(self, data: Stream, grid: tuple[float, ...]) -> None:
-        values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
-        best = min(values)
-        equal = [t for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)]
+        if self.objective == "nll":
+            values, rows = data.total(partial(_sum_nlls, grid=grid))
+        else:
+            bins = check_integer("bins", self.bins, 1, MOST_BINS)
+            gaps, rows = data.total(partial(_sum_gaps, grid=grid, bins=bins))
+            values = np.abs(gaps).sum(1)
+        best = values.min() / rows
+        equal = [t for t, value in zip(grid, values / rows, strict=True) if value <= best + 1e-12 * abs(best)]
         temperature = min(equal, key=lambda t: (abs(math.log(t)), t))
-        self._set_temperature(1 / temperature, _derivatives(data, 1 / temperature).slope)
-        self.temperature_, self.objective_ = temperature, best
+        self._set_temperature(1 / temperature, _derivatives(data, 1 / temperature).slope * temperature)
+        self.temperature_, self.objective_ = temperature, float(best)
         self.converged_ = abs(self.gradient_) < 1e-8
 
     def apply(self, ops: Ops[V], z: V) -> V:
@@ -212,52 +212,102 @@ class _Ends(NamedTuple):
     rows: int
     widest: float
 
+    @property
+    def has_minimiser(self) -> bool:
+        return self.above > 0 and self.lead > 0 and self.widest > 0
+
 
 class _Derivatives(NamedTuple):
+    """s f', s^2 f'' and s^3 f''': of s z, they are of the size of 1 whatever that of z."""
+
     slope: float
     curvature: float
+    third: float
     ends: _Ends
 
 
+class _Root(NamedTuple):
+    """Where f' is 0, and f' there; where there is no minimiser, the s of the first pass."""
+
+    s: float
+    slope: float
+    ends: _Ends
+
+
+def _find_root(data: Stream, s: float, *, exact: bool, aim: float = 0.0) -> _Root:
+    """The root of f' from s on, in float64 at last; or, in the type it begins with, to within a step of ``aim``."""
+    low, high, ends, settled = 0.0, math.inf, None, False
+    for _ in range(MOST_PASSES):
+        derivatives = _derivatives(data, s, np.float64 if exact else np.float32, ends)
+        slope, curvature, third, ends = derivatives
+        root = _Root(s, slope / s, ends)
+        if not ends.has_minimiser:
+            break
+        if exact:  # near the root float32 may have the wrong sign, and what it shut out would stay out
+            low, high = (s, high) if slope < 0 else (low, s)
+        following = _step(s, derivatives, low, high)
+        share = (following - s) / s
+        if exact and abs(share) <= NEAR:
+            root = _Root(following, (slope + share * (curvature + share / 2 * third)) / s, ends)
+            small = abs(root.slope) * root.s**2 < 1e-10
+            if small or settled or abs(share) <= 1e-13:
+                break
+        elif abs(share) <= aim:
+            return _Root(following, 0.0, ends)
+        settled = exact and abs(share) <= 1e-9  # the next one would be rounding
+        # Once float32 has nothing more to say than the next step, float64 has.
+        exact = exact or (abs(share) <= ROUGH and not aim)
+        s = following
+    return root
+
+
 def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | None = None) -> _Derivatives:
-    """f' and f'' at s, in one pass, which also finds the ends if they are not known."""
-    sums, widest, rows = np.zeros(4), 0.0, 0
-    for part, spread, count in data.map(lambda z, y: _sum_derivatives(z, y, s, dtype, first=ends is None)):
+    """The derivatives at s, in one pass, which also finds the ends if they are not known."""
+    sums, widest, rows = np.zeros(5), 0.0, 0
+    for part, spread, count in data.map(partial(_sum_derivatives, s=s, dtype=dtype, first=ends is None)):
         sums += part
         widest = max(widest, spread)
         rows += count
-    slope, curvature, lead, above = (float(total) / rows for total in sums)
-    return _Derivatives(slope, curvature, ends or _Ends(lead, above, rows, widest))
+    slope, curvature, third, lead, above = (float(total) / rows for total in sums)
+    return _Derivatives(slope, curvature, third, ends or _Ends(lead, above, rows, widest))
 
 
-def _sum_derivatives(z: Array, y: Ints, s: float, dtype: Any, *, first: bool) -> tuple[Array, float, int]:
+def _sum_derivatives(z: Array, y: Ints, *, s: float, dtype: Any, first: bool) -> tuple[Array, float, int]:
     """Sums over rows ``[n, C]``, the widest spread of a row, and n.
 
-    The sums are of the slope and of the curvature, and, which the first pass alone needs, of the label's lead over the
-    mean and of its lag behind the largest.
+    The sums are of the three derivatives, and, which the first pass alone needs, of the label's lead over the mean and
+    of its lag behind the largest.
     """
-    z, axis, _, top, position = find_largest(z, "logits")
-    at_label = z.reshape(-1)[position(y)].astype(np.float64) - top
-    shifted = np.subtract(z, np.expand_dims(top.astype(z.dtype), axis), dtype=np.result_type(dtype, z.dtype))
-    lead = float((at_label - shifted.mean(axis, dtype=np.float64)).sum()) if first else 0.0
-    widest = -float(shifted.min()) if first else 0.0
-    exps = shifted * shifted.dtype.type(s)
-    np.exp(exps, out=exps)
-    total = exps.sum(axis).astype(np.float64)
-    exps *= shifted
-    mean = exps.sum(axis) / total
-    variance = np.maximum(sum_products(exps, shifted, axis) / total - np.square(mean), 0.0)
-    sums = np.array([(mean - at_label).sum(), variance.sum(), lead, -at_label.sum()])
+    x, axis, at_label, _ = relative(z, y, dtype)
+    lead = float((at_label - sum_along(x, axis) / z.shape[1]).sum()) if first else 0.0
+    widest = -float(x.min()) if first else 0.0
+    if s > LARGE:  # s x might be infinite; from here on the probability is 0
+        np.maximum(x, -1e3 / s, out=x)
+    x *= x.dtype.type(s)
+    exps = np.exp(x)
+    total = sum_along(exps, axis).astype(np.float64, copy=False)
+    exps *= x
+    mean = sum_along(exps, axis) / total
+    exps *= x
+    square = sum_along(exps, axis) / total
+    cube = sum_products(exps, x, axis) / total
+    variance = np.maximum(square - mean * mean, 0.0)
+    third = cube - mean * (3 * square - 2 * mean * mean)
+    sums = np.array([(mean - s * at_label).sum(), variance.sum(), third.sum(), lead, -at_label.sum()])
     return sums, widest, len(y)
 
 
-def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:
-    """The next s: Newton's step on phi, or, where that leaves the bracket, the middle of its logarithm."""
-    above_start, below_end = slope + ends.lead, ends.above - slope
+def _step(s: float, derivatives: _Derivatives, low: float, high: float) -> float:
+    """The next s: Halley's step on phi, or, where that leaves the bracket, the middle of its logarithm."""
+    slope, curvature, third, ends = derivatives
+    above_start, below_end = slope + s * ends.lead, s * ends.above - slope
     following = math.nan
     if above_start > 0 and below_end > 0 and curvature > 0:
-        rise = s * curvature * (1 / above_start + 1 / below_end)
+        rise = curvature * (1 / above_start + 1 / below_end)
+        bend = (curvature + third) * rise / curvature + curvature**2 * (below_end**-2 - above_start**-2)
         step = (math.log(above_start / below_end) - math.log(ends.lead / ends.above)) / rise
+        share = step * bend / (2 * rise)
+        step /= 1 - share if abs(share) < 0.5 else 1.0  # Newton's where phi bends much
         following = s * math.exp(-step) if abs(step) < 50 else math.nan
         if abs(step) <= 1e-9:  # at the root, where rounding decides the signs that make the bracket
             return following
@@ -287,41 +337,33 @@ def _secant(points: list[tuple[float, float]], target: float) -> float:
     return (low + high) / 2 if math.isfinite(high) else low + 4
 
 
-def _shifted(data: Stream) -> Iterator[tuple[Array, Array]]:
-    """Logits relative to the largest of their row, float64, and labels."""
-    for z, y in data:
-        yield z.astype(np.float64) - z.max(1, keepdims=True), y
+def relative(z: Array, y: Ints, dtype: Any = np.float64) -> tuple[Array, int, Doubles, Bools]:
+    """Logits relative to the largest of their row, their axis of classes, the label's, and whether it is predicted."""
+    x, axis, predicted, top, position = find_largest(z, "logits", np.result_type(dtype, z.dtype))
+    at_label = x.reshape(-1)[position(y)].astype(np.float64) - top
+    x -= np.expand_dims(top.astype(x.dtype, copy=False), axis)
+    return x, axis, at_label, predicted == y
 
 
-def _doubt(data: Stream, s: float) -> float:
-    """The mean of 1 - confidence at s."""
-    doubt, rows = 0.0, 0
-    for shifted, y in _shifted(data):
-        odds = np.exp(s * shifted).sum(1) - 1  # of the other classes against the largest
-        doubt += float((odds / (1 + odds)).sum())
-        rows += len(y)
-    return doubt / rows
+def _sum_doubts(z: Array, y: Ints, *, s: float) -> tuple[float]:
+    """The sum of 1 - confidence at s."""
+    x, axis, _, _ = relative(z, y)
+    odds = sum_along(np.exp(s * x), axis) - 1  # of the other classes against the largest
+    return (float((odds / (1 + odds)).sum()),)
 
 
-def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
-    """The NLL at every temperature, in one pass."""
-    sums, rows = np.zeros(len(grid)), 0
-    for shifted, y in _shifted(data):
-        at_label = shifted[np.arange(len(y)), y]
-        sums += [(np.log(np.exp(shifted / t).sum(1)) - at_label / t).sum() for t in grid]
-        rows += len(y)
-    return (sums / rows).tolist()
+def _sum_nlls(z: Array, y: Ints, *, grid: tuple[float, ...]) -> tuple[Doubles, int]:
+    """The sum of the NLL at every temperature, and the number of rows."""
+    x, axis, at_label, _ = relative(z, y)
+    return np.array([(np.log(sum_along(np.exp(x / t), axis)) - at_label / t).sum() for t in grid]), len(y)
 
 
-def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
-    """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
-    bins = check_integer("bins", bins, 1, MOST_BINS)
-    gaps, rows = np.zeros((len(grid), bins)), 0
-    for shifted, y in _shifted(data):
-        correct = shifted.argmax(1) == y
-        for gap, t in zip(gaps, grid, strict=True):
-            confidence = 1 / np.exp(shifted / t).sum(1)
-            cell = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-            gap += np.bincount(cell, confidence - correct, bins)
-        rows += len(y)
-    return (np.abs(gaps).sum(1) / rows).tolist()
+def _sum_gaps(z: Array, y: Ints, *, grid: tuple[float, ...], bins: int) -> tuple[Doubles, int]:
+    """The sum of confidence - correctness in the ECE's bins (lo, hi] at every temperature, and the number of rows."""
+    x, axis, _, correct = relative(z, y)
+    gaps = np.empty((len(grid), bins))
+    for gap, t in zip(gaps, grid, strict=True):
+        confidence = 1 / sum_along(np.exp(x / t), axis)
+        cell = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+        gap[:] = np.bincount(cell, confidence - correct, bins)
+    return gaps, len(y)

@@ -1,34 +1,40 @@
 """Predictions of a classifier with the true labels: the boundary between models and everything after them.
 
-=================  =====================================================================================================
-`predictions`      the type, `Predictions`
-`stores`           columns in memory, and columns that are read from files
-`files`            the files that a path means, and how they are opened; `formats` has one module per format
-`columns`          which columns of a file are used; `column_names` has what their names mean
-`column_errors`    errors about columns; `proposals` has what they probably mean, `samples` what their values look like
-`row_selection`    which rows are used: those of a split, and the first row of each id
-`holdout`          one set as two: to fit on, and to judge by
-`labels`           which class a label means
-`schema`           facts that are known before any value is read
-`values`           checks of the values, and the number of decimal places of probabilities
-=================  =====================================================================================================
+=============  =========================================================================================================
+`predictions`  the type, `Predictions`
+`data`         what they hold: `Logits`, `Probabilities` or `Scores`
+`schema`       which columns mean what, and the facts that are known before any value is read
+`labels`       which class a label means
+`files`        the files that a path means, and how they are opened; `formats` has arrays, tables, and tables of text
+`stores`       columns in memory, and columns that are read from files; `values` has their checks
+`rows`         which rows are used: those of a split, the first row of each id, those to fit on
+`hints`        errors about columns, with what these probably mean by their first values
+=============  =========================================================================================================
 """
 
+from calibrant.predictions.data import (
+    FLOOR,
+    Data,
+    Digits,
+    Logits,
+    Probabilities,
+    Scores,
+    is_one_column,
+    log_probabilities,
+    widen,
+)
 from calibrant.predictions.files import Remote, format_of, is_remote
-from calibrant.predictions.holdout import count_shared
-from calibrant.predictions.predictions import Predictions, check_group, has_split, replace_data
-from calibrant.predictions.row_selection import REPEAT_REMEDIES, RepeatCount, repeat_words, resolve_repeats
+from calibrant.predictions.predictions import Predictions, check_group, has_split, refuse_weights, replace_data
+from calibrant.predictions.rows import REPEAT_REMEDIES, RepeatCount, count_shared, repeat_words, resolve_repeats
 from calibrant.predictions.schema import (
     IGNORED,
     OMITTABLE,
     UNITS,
     class_name,
     customary_positive,
-    is_one_column,
     number_of,
     same_class,
 )
 from calibrant.predictions.stores import BATCH, FileStore
-from calibrant.predictions.values import FLOOR, Digits, log_probabilities, widen
 
 __all__ = ["Predictions"]

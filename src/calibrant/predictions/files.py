@@ -1,7 +1,8 @@
 """Files of predictions: which files a path means, handles that notice a change, and how a file is opened.
 
-A path is a file, a folder of shards, a pattern or a list, or a URI of Parquet in other storage, as `formats.parquet`
-takes it.
+A path is a file, a folder of shards, a pattern or a list. URIs of Parquet in other storage are those of Arrow's file
+systems (s3, gs, abfs, hdfs, ...). They may carry the options of their file system,
+``s3://bucket/x.parquet?region=eu-west-1``; credentials come from the environment, as that file system takes them.
 
 A file must not change while it is read, and it may be replaced between two uses of its path. So the stamp of a file is
 taken from the handle through which its header was read, and every later pass opens a new handle that must have the same
@@ -11,6 +12,7 @@ stamp before the first byte is read and after the last.
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import glob
 import importlib
@@ -21,18 +23,22 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 from calibrant.base.arrays import Array
 from calibrant.base.files import open_regular
-from calibrant.predictions.columns import ColumnMap, OpenOptions
+from calibrant.predictions.data import DATA
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, read_two_classes
-from calibrant.predictions.schema import DATA, SPLIT, Schema, find_positive
+from calibrant.predictions.locations import count_row
+from calibrant.predictions.schema import SPLIT, ColumnMap, OpenOptions, Schema, find_positive
 from calibrant.predictions.stores import FileStore
-from calibrant.predictions.values import count_row
 
-SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
+#: What is read and written, each with the module of `formats` that does it.
+MODULES = {".csv": "text", ".jsonl": "text", ".npy": "arrays", ".npz": "arrays", ".parquet": "tables"}
+MODULES |= {".safetensors": "arrays"}
+SUFFIXES = tuple(MODULES)
 #: What is read, each with the suffix of its format.
 READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
 READ |= dict.fromkeys((".ndjson", ".jsonl.gz", ".ndjson.gz"), ".jsonl")
@@ -56,6 +62,7 @@ LEAST = 1 << 28  # bytes that any file may become
 DEFLATE_RATIO = 1032  # the most bytes that one deflated byte can become
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
 URI_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is part of a pattern unless it begins options
 
 
@@ -120,6 +127,7 @@ class DataFile:
 
     path: str
     stamp: Stamp
+    buffers: ClassVar = 1 << 14, 1 << 20  # the least and the most bytes to read ahead
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
@@ -139,9 +147,55 @@ class DataFile:
         return {"path": self.path, "stamp": Stamp(self.stamp.size, self.stamp.modified)}
 
 
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in other storage, as it was when it was opened first."""
+
+    path: str
+    stamp: Stamp
+    buffers: ClassVar = 1 << 20, 1 << 23  # other storage is asked less often
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """A handle of Arrow's for random access; an error, at the latest in the end, if the file changes."""
+        self.stamp.check(remote_stamp(self.path), self.path)
+        system, path = _file_system(self.path)
+        with system.open_input_file(path) as handle:
+            yield handle
+        self.stamp.check(remote_stamp(self.path), self.path)
+
+    def native_path(self, handle: Any) -> Any:
+        """What libraries read, in place of a path."""
+        return handle
+
+
+def remote_stamp(uri: str) -> Stamp:
+    """The size of a file in other storage, and when it was last written."""
+    system, path = _file_system(uri)
+    info = system.get_file_info(path)
+    if not info.is_file:
+        raise FileNotFoundError(uri)
+    return Stamp(info.size or 0, info.mtime_ns or 0)
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and what it calls the file; imported here, as most predictions are local."""
+    from pyarrow.fs import FileSystem
+
+    system, path = FileSystem.from_uri(uri)
+    return system, path
+
+
 @contextlib.contextmanager
-def open_first(path: Path) -> Iterator[tuple[DataFile, IO[bytes]]]:
-    """Open a file for the first time: its stamp from now on, and a handle to read its header."""
+def open_first(path: Any) -> Iterator[tuple[Any, Any]]:
+    """Open a file for the first time, also in other storage: its stamp from now on, and a handle to read its header."""
+    if isinstance(path, Remote):
+        remote = RemoteFile(str(path), remote_stamp(str(path)))
+        if not remote.stamp.size:
+            raise ValueError(f"{path}: the file is empty")
+        with remote.opened() as handle:
+            yield remote, handle
+        return
     with open_regular(path) as handle:
         file = DataFile(str(path), Stamp.of(handle))
         if not file.stamp.size:
@@ -167,6 +221,46 @@ def is_remote(path: Any) -> bool:
     return isinstance(path, str) and _URI.match(path) is not None
 
 
+def expand_uri(uri: str, data: Collection[str]) -> list[Remote]:
+    """The files that a URI means, which may be a folder or a pattern; see `files.find_files`."""
+    if _SECRET.match(uri):
+        raise ValueError("credentials belong in the environment, as reports name the files they were made from")
+    options = (URI_OPTIONS.search(uri) or [""])[0]
+    plain = uri.removesuffix(options)
+    if glob.has_magic(plain):
+        parts = plain.split("/")
+        start = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        matches = _list_remote("/".join(parts[:start]), options, "/".join(parts[start:]))
+        files = find_shards(matches, uri, "the pattern matches", data)
+    else:
+        system, path = _file_system(uri)
+        files = [Remote(uri)]
+        if system.get_file_info(path).type.name == "Directory":
+            files = find_shards(_list_remote(plain.rstrip("/"), options, "*"), uri, "the folder holds", data)
+    check_suffix(files[0])
+    if suffix_of(files[0]) != ".parquet":
+        raise ValueError(f"{files[0]}: only Parquet is read from remote storage; copy the file to this machine first")
+    return files
+
+
+def _list_remote(folder: str, options: str, pattern: str) -> list[Remote]:
+    """The files below a folder that a pattern matches, part by part; ``**`` is any number of folders."""
+    from pyarrow.fs import FileSelector
+
+    system, root = _file_system(folder + options)
+    selector = FileSelector(root, allow_not_found=True, recursive="/" in pattern)
+    paths = [info.path.removeprefix(root).lstrip("/") for info in system.get_file_info(selector) if info.is_file]
+    return [Remote(f"{folder}/{path}{options}") for path in paths if _matches(path.split("/"), pattern.split("/"))]
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
 def find_files(path: Any, data: Collection[str]) -> list[Any]:
     """The files that a path, a URI, a folder, a pattern or a list of them means: paths, or `Remote` files.
 
@@ -188,8 +282,6 @@ def find_files(path: Any, data: Collection[str]) -> list[Any]:
 def _expand(path: Any, data: Collection[str]) -> list[Any]:
     with file_errors(str(path)):
         if is_remote(path):
-            from calibrant.predictions.formats.parquet import expand_uri  # loads pyarrow
-
             return expand_uri(path, data)
         if Path(path).is_dir():
             return find_shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
@@ -287,6 +379,13 @@ class Reader:
         """A whole column as a map of the file, or None."""
         return None
 
+    def without(self, name: str) -> Reader:
+        """The same file without a column of ours."""
+        reader = copy.copy(self)
+        kept = {key: source for key, source in self.columns.columns.items() if key != name}
+        reader.columns, reader.names = replace(self.columns, columns=kept), tuple(n for n in self.names if n != name)
+        return reader
+
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: text, or numbers that may be names."""
         unclear = self.columns.one_column or (self.naming.codes is not None and not self.naming.certain)
@@ -306,16 +405,18 @@ class Reader:
         self.decoder = decoder
 
 
-def format_of(path: Path) -> Any:
-    """The module of the format that a file is written in."""
+def format_of(path: Path) -> str:
+    """The format that a file is written in, as a suffix."""
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {suffix or path.name!r}")
-    return _format(suffix)
+    return suffix
 
 
-def _format(suffix: str) -> Any:
-    return importlib.import_module(f"calibrant.predictions.formats.{suffix[1:]}")
+def format_function(verb: str, suffix: str) -> Any:
+    """The function that opens or saves a format; what it needs is imported with it."""
+    module = importlib.import_module(f"calibrant.predictions.formats.{MODULES[suffix]}")
+    return getattr(module, f"{verb}_{suffix[1:]}")
 
 
 def open_files(path: Any, options: OpenOptions) -> FileStore:
@@ -324,7 +425,7 @@ def open_files(path: Any, options: OpenOptions) -> FileStore:
     readers: list[Reader] = []
     for file in find_files(path, data or DATA):
         with file_errors(str(file)):
-            readers.append(_format(READ[suffix_of(file)]).open_file(file, options))
+            readers.append(format_function("open", READ[suffix_of(file)])(file, options))
         _check_shard(readers[0], readers[-1])
     choose_decoders(readers)
     return FileStore(readers)

@@ -18,6 +18,7 @@ import numpy as np
 
 from calibrant.base.arrays import Array, as_numbers, is_whole, map_levels
 from calibrant.base.checks import listing, shorten
+from calibrant.predictions.locations import Location, value_error
 from calibrant.predictions.schema import (
     CUSTOMARY_PAIRS,
     Codes,
@@ -31,7 +32,7 @@ from calibrant.predictions.schema import (
     position_of,
     same_class,
 )
-from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error, whole_labels
+from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, whole_labels
 
 MOST_VALUES = 100_000  # different labels that are remembered
 _OWN = re.compile(r"(probabilities|logits)[._](.+)", re.DOTALL)

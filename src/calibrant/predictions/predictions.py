@@ -8,11 +8,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy.typing as npt
 
-from calibrant.predictions.columns import check_options
-from calibrant.predictions.files import format_of, is_remote, open_files
-from calibrant.predictions.holdout import draw_holdout
-from calibrant.predictions.row_selection import first_rows, keep_rows, select_split
-from calibrant.predictions.schema import GROUP, IGNORED, class_name
+from calibrant.predictions.data import Data
+from calibrant.predictions.files import format_function, format_of, is_remote, open_files
+from calibrant.predictions.rows import draw_holdout, first_rows, keep_rows, select_split
+from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, check_options, class_name
 from calibrant.predictions.stores import (
     BATCH,
     FileStore,
@@ -50,6 +49,7 @@ class Predictions:
 
     Attributes:
         holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
+        data: the numbers as `Logits`, `Probabilities` or `Scores`; `data_type` is that type, without reading them.
         logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, V, T]``; None if
             there are none, as for all columns that follow.
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
@@ -61,6 +61,8 @@ class Predictions:
         ids: ``[N]`` sample ids, int64 or text.
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
         objectness: ``[N]`` in 0..1, the share of the image that shows the object.
+        weight: ``[N]`` float64, importance weights as they were given: how much each sample counts. All alike, they say
+            what no weights say.
         class_names: one name per class.
         positive: the position of the positive class of two, as given or by convention; None if it is unknown.
         num_classes: the number of classes.
@@ -70,7 +72,9 @@ class Predictions:
         labelled: whether there are labels, or whether each prediction was correct is known.
         files: the files that the predictions are read from, if they are not in memory.
         repeats: how many rows repeat an id that came before; None if there are no ids.
-        remarks: sentences about values that are valid but look odd, such as logits that look like probabilities.
+        weighted: whether there are importance weights.
+        remarks: sentences about values that are valid but look odd, such as logits that look like probabilities, and
+            about what was taken for weights.
 
     Example:
         >>> import numpy as np
@@ -107,6 +111,7 @@ class Predictions:
         ids: Any = None,
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
+        weight: Any = None,
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         kind: Kind = "classification",
@@ -124,6 +129,7 @@ class Predictions:
             ids: ``[N]`` whole numbers or text.
             groups: name to ``[N]`` whole numbers or text.
             objectness: ``[N]`` in 0..1.
+            weight: ``[N]`` importance weights, finite and at least 0, not all 0; one per image or sequence.
             class_names: one name per class.
             positive: which of two classes is the positive one, where convention does not say (1 of 0 and 1, True of
                 False and True, 1 of -1 and 1).
@@ -134,7 +140,8 @@ class Predictions:
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         data = {"logits": logits, "labels": labels}
-        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split, **facts))
+        columns = {"ids": ids, "groups": groups, "objectness": objectness, "weight": weight}
+        return cls._of(store_arrays(data, **columns, split=split, **facts))
 
     @classmethod
     def from_probabilities(
@@ -145,6 +152,7 @@ class Predictions:
         ids: Any = None,
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
+        weight: Any = None,
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         kind: Kind = "classification",
@@ -165,7 +173,8 @@ class Predictions:
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         data = {"probabilities": probabilities, "labels": labels}
-        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split, **facts))
+        columns = {"ids": ids, "groups": groups, "objectness": objectness, "weight": weight}
+        return cls._of(store_arrays(data, **columns, split=split, **facts))
 
     @classmethod
     def from_confidence(
@@ -178,6 +187,7 @@ class Predictions:
         ids: Any = None,
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
+        weight: Any = None,
         split: Split | None = None,
     ) -> Predictions:
         """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``.
@@ -197,7 +207,8 @@ class Predictions:
             correct = compare_arrays(predicted, labels)
         data = {"confidence": confidence, "correct": correct}
         classes = {"predicted": predicted, "actual": labels}
-        return cls._of(store_arrays(data, classes, ids=ids, groups=groups, objectness=objectness, split=split))
+        columns = {"ids": ids, "groups": groups, "objectness": objectness, "weight": weight}
+        return cls._of(store_arrays(data, classes, **columns, split=split))
 
     @classmethod
     def open(
@@ -218,9 +229,10 @@ class Predictions:
         Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors``,
         ``.csv`` and ``.tsv``, these two also with ``.gz``. A file holds ``logits`` or ``probabilities`` with
         ``labels``, or ``confidence`` with ``correct`` (or with ``predicted`` and ``labels``, which are compared), and
-        perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
-        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... For two classes, one column of
-        probabilities or logits of the class ``positive`` is enough. Nothing is ever unpickled.
+        perhaps ``ids``, ``objectness``, ``weight`` (importance weights, never a group) and ``group.NAME``. A table
+        has a list column, or one column per class: ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``,
+        ... For two classes, one column of probabilities or logits of the class ``positive`` is enough. Nothing is ever
+        unpickled.
 
         Labels are matched with columns by name: text, and also numbers where columns are not numbered 0, 1, 2, ...;
         otherwise numbers are positions. An ambiguous file is refused. A file that changes while it is read is noticed,
@@ -233,7 +245,7 @@ class Predictions:
                 elsewhere: ``"s3://bucket/runs/*.parquet"``, ``gs://``, ``hdfs://``, as Arrow's file systems take it.
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
                 stands for all columns that match. The columns name the classes, without a shared prefix such as p_.
-                None for ids, objectness or split says that the file has none, whatever its columns are called.
+                None for ids, objectness, weight or split says that the file has none, whatever its columns are called.
             groups: further columns to take as groups.
             class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
                 have names are brought into this order, or refused if their names are different; columns that are listed
@@ -296,11 +308,9 @@ class Predictions:
         """
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
-        kind = format_of(Path(path))
-        if spreadsheet_safe and kind.__name__.endswith(".csv"):
-            kind.save(self._store, Path(path), spreadsheet_safe=True)
-        else:
-            kind.save(self._store, Path(path))
+        suffix = format_of(Path(path))
+        settings = {"spreadsheet_safe": True} if spreadsheet_safe and suffix == ".csv" else {}
+        format_function("save", suffix)(self._store, Path(path), **settings)
 
     def load(self) -> Predictions:
         """The same predictions with all arrays in memory; to read a file, use `open`."""
@@ -321,6 +331,17 @@ class Predictions:
         """
         mask = first_rows(self._store)
         return self if mask is None else Predictions._of(keep_rows(self._store, mask))
+
+    def unweighted(self) -> Predictions:
+        """The same samples without importance weights; an opened file is not read for this.
+
+        Example:
+            >>> from calibrant import Predictions
+            >>> p = Predictions.from_confidence([0.9, 0.6], [True, False], weight=[2, 0.5])
+            >>> p.weight.tolist(), p.unweighted().weight
+            ([2.0, 0.5], None)
+        """
+        return Predictions._of(self._store.without(WEIGHT)) if self.weighted else self
 
     def samples(self, index: slice | npt.ArrayLike) -> Predictions:
         """Some of the samples: a slice, an array of row numbers or a bool mask.
@@ -375,10 +396,22 @@ class Predictions:
     labels = _Column()
     ids = _Column()
     objectness = _Column()
+    weight = _Column()
+
+    @property
+    def data(self) -> Data:
+        """The numbers, as what they are: `Logits`, `Probabilities` or `Scores`."""
+        schema = self._store.schema
+        return schema.data(self._store.column(schema.holds))
+
+    @property
+    def data_type(self) -> type[Data]:
+        """What the data are; unlike `data`, this reads none."""
+        return self._store.schema.data
 
     @property
     def holds(self) -> str:
-        """What the data are: logits, probabilities or confidence."""
+        """What the data are, by name: logits, probabilities or confidence."""
         return self._store.schema.holds
 
     @property
@@ -427,6 +460,11 @@ class Predictions:
         return "labels" in self._store.names or "correct" in self._store.names
 
     @property
+    def weighted(self) -> bool:
+        """Whether there are importance weights; unlike `weight`, this reads no data."""
+        return WEIGHT in self._store.names
+
+    @property
     def repeats(self) -> int | None:
         """How many rows repeat an id that came before, in a pass over the ids; None if there are no ids."""
         if "ids" not in self._store.names:
@@ -441,9 +479,10 @@ class Predictions:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What looks odd although it is valid, one sentence each; values are used as they were declared.
+        """What looks odd although it is valid, and what was taken for weights, one sentence each.
 
-        Reading stops at the first block that looks as expected.
+        Values are used as they were declared. Reading stops at the first block that looks as expected; weights are read
+        through.
         """
         return find_remarks(self._store)
 
@@ -477,6 +516,15 @@ def check_group(predictions: Predictions, column: str) -> None:
         raise ValueError(f"no group column {column!r}; there are {available}")
 
 
+def refuse_weights(predictions: Predictions, purpose: str) -> None:
+    """Raise if there are importance weights, for a ``purpose``, such as "a promise", that has no use of them."""
+    if predictions.weighted:
+        raise ValueError(
+            f"{purpose} takes samples that were drawn alike, and these have importance weights: --column weight= "
+            "leaves them out (in Python predictions.unweighted())"
+        )
+
+
 def has_split(predictions: Predictions) -> bool:
     """Whether the files of opened predictions say what their samples are used for, in a column or as a fact."""
     store = predictions._store
@@ -485,7 +533,7 @@ def has_split(predictions: Predictions) -> bool:
 
 def replace_data(predictions: Predictions, holds: str, values: Any) -> Predictions:
     """A copy of labelled predictions with new logits or probabilities, in the layout of `Predictions.logits`."""
-    names = ("ids", "objectness", "class_names", "kind", "ignore_index", "split")
+    names = ("ids", "objectness", WEIGHT, "class_names", "kind", "ignore_index", "split")
     facts = {name: getattr(predictions, name) for name in names} | {"groups": predictions.groups or None}
     if predictions.positive is not None:
         facts["positive"] = class_name(predictions.positive, predictions.class_names)

@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 
 from calibrant.base.checks import listing, shorten
 from calibrant.base.parquet import column_chunks
-from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.files import READ, check_expansion, file_errors, open_first, suffix_of
-from calibrant.predictions.formats import csv, jsonl
+from calibrant.predictions.formats import text
 from calibrant.predictions.formats.tables import is_text
-from calibrant.predictions.schema import Naming
+from calibrant.predictions.schema import ColumnMap, Naming, OpenOptions
 
 ROWS = 4096  # that are read at once
 LEAST_ROW = 16  # bytes that a value takes, at least, once it is read
@@ -47,13 +46,13 @@ def read_text_columns(path: str | Path, columns: Sequence[Sequence[str]]) -> Ite
 
 def _read_csv(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list[Texts]]:
     with open_first(path) as (file, handle):
-        header, dialect, length = csv._read_header(handle, path, file.stamp.size)
+        header, dialect, length = text.read_header(handle, path, file.stamp.size)
     names = [_find(path, [name.strip() for name in header], aliases) for aliases in columns]
     # A reader of predictions with these columns, of which only the text is asked.
     matched = ColumnMap("confidence", {"confidence": names[0]}, Naming())
     matched, schema = matched.with_schema(np.dtype(np.float64), (1,), {}, OpenOptions(), str(path))
-    block = max(1 << 18, min(csv.LONGEST_LINE, 8 * length))
-    reader = csv.CsvReader(file, matched, schema, header, dialect, block)
+    block = max(1 << 18, min(text.LONGEST_LINE, 8 * length))
+    reader = text.CsvReader(file, matched, schema, header, dialect, block)
     for batch in reader._batches(dict.fromkeys(names, pa.string())):
         yield [[text or None for text in batch.column(name).to_pylist()] for name in names]
 
@@ -61,7 +60,7 @@ def _read_csv(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list[Tex
 def _read_jsonl(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list[Texts]]:
     with open_first(path) as (file, _):
         pass
-    lines = jsonl._read_lines(file)
+    lines = text.read_objects(file)
     first = next(lines, None)
     if first is None:
         raise ValueError(f"{path}: no line holds an object")

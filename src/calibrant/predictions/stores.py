@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from calibrant.base.arrays import Array, as_numpy, as_text, check_width
+from calibrant.base.checks import shorten
+from calibrant.predictions.data import DATA, Data
 from calibrant.predictions.labels import LabelValues, compare, read_two_classes
-from calibrant.predictions.schema import GROUP, Schema, as_name, check_schema, find_positive, is_one_column, two_shape
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance, two_columns
+from calibrant.predictions.locations import BLOCK, Location
+from calibrant.predictions.schema import (
+    GROUP,
+    NO_WEIGHT,
+    WEIGHT,
+    Schema,
+    as_name,
+    check_schema,
+    find_positive,
+    two_shape,
+)
+from calibrant.predictions.values import check_any_weight, check_column
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Reader
 
 BATCH = 1 << 22  # numbers per batch where no size is given
-LEAST_DECISIONS = 30  # samples from which on it is odd that all probabilities are 0 or 1
 GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
@@ -48,9 +59,17 @@ class MemoryStore:
         columns = {name: array[rows] for name, array in self.columns.items()}
         return MemoryStore(self.schema, columns if isinstance(rows, slice) else freeze(columns))
 
+    def without(self, name: str) -> MemoryStore:
+        """The same samples without a column."""
+        return MemoryStore(self.schema, {key: array for key, array in self.columns.items() if key != name})
+
     def load(self) -> MemoryStore:
         """Everything in memory: itself."""
         return self
+
+    def title(self, name: str) -> str:
+        """What a column is called."""
+        return name
 
     def describe(self) -> str:
         """The number of samples."""
@@ -88,6 +107,8 @@ class FileStore:
             if array is None:
                 (columns,) = self.blocks(sys.maxsize, [name])
                 array = columns[name]
+            if name == WEIGHT:
+                check_any_weight(array, f"{self.readers[0].path}: ")
             array.setflags(write=False)
             self.cache[name] = array
         return self.cache[name]
@@ -133,7 +154,17 @@ class FileStore:
     def load(self) -> MemoryStore:
         """All columns, in one pass over the files."""
         (columns,) = self.blocks(sys.maxsize, self.names)
+        if WEIGHT in columns:
+            check_any_weight(columns[WEIGHT], f"{self.readers[0].path}: ")
         return MemoryStore(self.schema, freeze(columns))
+
+    def without(self, name: str) -> FileStore:
+        """The same samples without a column, which is then not read."""
+        return FileStore([reader.without(name) for reader in self.readers])
+
+    def title(self, name: str) -> str:
+        """What the files call a column."""
+        return self.readers[0].columns.sources(name)[0]
 
     def describe(self) -> str:
         """The number of samples, if known, and their files."""
@@ -249,6 +280,7 @@ def store_arrays(
     ids: Any = None,
     groups: Any = None,
     objectness: Any = None,
+    weight: Any = None,
     **facts: Any,
 ) -> MemoryStore:
     """Check the arrays that a caller gives: the data with labels or correct, and optional columns."""
@@ -256,7 +288,9 @@ def store_arrays(
     if absent is not None:
         raise ValueError(f"{absent} must be an array, got None")
     holds = next(iter(data))
-    values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
+    form = DATA[holds]
+    optional = {"ids": ids, "objectness": objectness, WEIGHT: weight}
+    values_of = data | (further or {}) | optional | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
     if "labels" in arrays and arrays[holds][0].ndim <= 2 and arrays["labels"][0].shape[1:] == (1,):
         labels, is_ours = arrays["labels"]
@@ -264,11 +298,11 @@ def store_arrays(
     positive = as_name(facts.pop("positive", None))
     if facts.get("class_names") is None:
         facts["class_names"] = _frame_names(holds, data[holds])
-    if is_one_column(holds, arrays[holds][0].shape):
-        schema = _widen(arrays, holds, positive, facts)
+    if form.is_one_column(arrays[holds][0].shape):
+        schema = _widen(arrays, form, positive, facts)
     else:
         numbers, is_ours = arrays[holds]
-        schema = check_schema(holds, numbers.dtype, numbers.shape, facts)
+        schema = check_schema(form, numbers.dtype, numbers.shape, facts)
         if schema.is_turned(holds):
             arrays[holds] = numbers.transpose(0, 2, 1), is_ours
         schema = replace(schema, positive=find_positive(positive, schema.class_names, schema.num_classes, ""))
@@ -278,6 +312,8 @@ def store_arrays(
         columns[name] = check_column(name, array, len(numbers), schema, Location())
         if is_ours or columns[name] is not array:
             columns[name].setflags(write=False)
+    if WEIGHT in columns:
+        check_any_weight(columns[WEIGHT])
     return MemoryStore(schema, columns)
 
 
@@ -305,15 +341,16 @@ def compare_arrays(predicted: Any, labels: Any) -> Array:
     return compare(predicted, labels, Location())
 
 
-def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, positive: str, facts: dict[str, Any]) -> Schema:
+def _widen(arrays: dict[str, tuple[Array, bool]], form: type[Data], positive: str, facts: dict[str, Any]) -> Schema:
     """Put both classes in the place of one column, and the positions of the classes in that of labels."""
+    holds = form.name
     numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
-    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), facts)
+    schema = check_schema(form, numbers.dtype, two_shape(numbers.shape), facts)
     values = LabelValues()
     values.add_array(labels)
     decoder = read_two_classes(values, positive, schema.class_names, "", schema.ignore_index, "")
     assert decoder.positive is not None
-    arrays[holds] = two_columns(holds, holds, decoder.positive, numbers, Location()), True
+    arrays[holds] = form.widen(holds, decoder.positive, numbers, Location()), True
     arrays["labels"] = decoder.decode("labels", labels, schema.ignore_index, Location()), True
     return replace(schema, class_names=decoder.names, positive=decoder.positive)
 
@@ -333,35 +370,21 @@ def _group_columns(groups: Any) -> dict[str, Any]:
 
 
 def find_remarks(store: Store) -> tuple[str, ...]:
-    """What is odd about valid values, one sentence each."""
-    holds, positive = store.schema.holds, store.schema.positive
-    # What all values are so far; each is dropped at the first block in which it is not so.
-    odd = {"logits": {"softmax", "column", "logarithms"}, "probabilities": {"decisions"}}.get(holds, {"decided"})
-    for block in store.blocks(store.schema.rows(BLOCK), [holds]):
-        values = block[holds]
-        if holds != "logits":
-            if ((values > 0) & (values < 1)).any() or len(store) < LEAST_DECISIONS:
-                odd.clear()
-                break
-            continue
-        is_share = values.min() >= 0 and values.max() <= 1
-        if not is_share or any((errors > sum_tolerance(values)).any() for _, _, errors in sum_errors(values)):
-            odd.discard("softmax")
-        is_column = positive is not None and not values[:, 1 - positive].any()
-        if not is_share or not is_column:
-            odd.discard("column")
-        if not is_column or values.max() > 0 or values.min() == 0:
-            odd.discard("logarithms")
-        if not odd:
-            break
-    sentences = {
-        "softmax": "The logits lie in 0..1 and sum to 1 in every row, as softmax values do: if they are probabilities, "
-        "name them probabilities.",
-        "column": "The logits lie in 0..1 in every row: if they are probabilities, name them probabilities.",
-        "logarithms": "The logits are never above 0, so that one class is never predicted: if they are logarithms of "
-        "probabilities, take exp() of them and name them probabilities or confidence.",
-        "decisions": "All probabilities are 0 or 1: if they are predicted classes, there is no confidence to judge.",
-        "decided": "All confidences are 0 or 1: if they are predicted classes, or whether these are right, there is no "
-        "confidence to judge.",
-    }
-    return tuple(sentences[name] for name in sentences if name in odd)[:1]
+    """What a reader should know about valid values, one sentence each: what is odd, and what was taken for weights."""
+    schema = store.schema
+    blocks = (block[schema.holds] for block in store.blocks(schema.rows(BLOCK), [schema.holds]))
+    oddity = schema.data.find_oddity(blocks, schema.positive)
+    return (*([oddity] if oddity else []), *_describe_weights(store))
+
+
+def _describe_weights(store: Store) -> tuple[str, ...]:
+    """What was taken for weights, in a pass over that column: a person's weight in kilograms is none."""
+    if WEIGHT not in store.names:
+        return ()
+    low, high = np.inf, -np.inf
+    for block in store.blocks(GRAIN, [WEIGHT]):
+        low, high = min(low, block[WEIGHT].min()), max(high, block[WEIGHT].max())
+    return (
+        f"Column {shorten(store.title(WEIGHT))}: importance weights from {low:.4g} to {high:.4g}; if they are "
+        f"something else, {NO_WEIGHT} leaves them out.",
+    )

@@ -2,7 +2,7 @@
 
 from calibrant.base.extras import needs_torch
 from calibrant.training.classification import Classification
-from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
+from calibrant.training.datasets import DataSets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
 from calibrant.training.finished_run import (
     LastEpoch,

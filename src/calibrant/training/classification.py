@@ -13,7 +13,7 @@ from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, r
 from calibrant.models import evaluation_mode, physical_memory
 from calibrant.predictions import Predictions
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
-from calibrant.training.datasets import Sets, evaluation_pipeline
+from calibrant.training.datasets import DataSets, evaluation_pipeline
 from calibrant.training.distributed import gather_rows
 from calibrant.training.prediction import (
     ClassLogits,
@@ -37,7 +37,7 @@ _MIXING = -2
 class Classification(Task):
     """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
 
-    def check(self, recipe: Recipe, sets: Sets) -> None:
+    def check(self, recipe: Recipe, sets: DataSets) -> None:
         """Refuse settings that would have no effect on these data."""
         train = sets.train
         plain = "data of images with one class each"
@@ -49,7 +49,7 @@ class Classification(Task):
         for dataset in sets.evaluated.values():
             check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
 
-    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+    def model(self, recipe: Recipe, sets: DataSets, *, trust_code: bool) -> nn.Module:
         """The recipe's network, with its word vectors if it has any."""
         text, vectors = recipe.data.text, None
         if text is not None and sets.vocabulary is not None:
@@ -149,7 +149,7 @@ class Classification(Task):
             run.observed = gather_rows(observed, run.fabric.device)
         return tally.compute()
 
-    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+    def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Write the predictions of every set, and the model's input and classes."""
         model = predictor(unwrap(run.model), run.recipe, len(sets.train.classes))
         device, numbers = run.fabric.device, {}

@@ -31,7 +31,7 @@ from calibrant.training.settings import AlsoSettings, DataSettings, Role, TextSe
 
 
 @dataclass(frozen=True)
-class Sets:
+class DataSets:
     """Training, validation and test data, further sets to predict, and the names of sets without a path."""
 
     train: Dataset
@@ -53,7 +53,7 @@ class Sets:
         return {name: data for name, data in sets.items() if data is not None}
 
 
-def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
+def load_sets(recipe: Recipe, path: str | None = None) -> DataSets:
     """Read the data of a recipe; ``path`` takes precedence over the recipe's."""
     settings = recipe.data
 
@@ -89,7 +89,7 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
         val = single_object(val) if val is not None and "val" in settings.variant_of else val
     if (noise := settings.label_noise) is not None:
         train = with_wrong_labels(train, noise.rate, kind=noise.kind, seed=noise.seed)
-    sets = Sets(train, val, test, also, left_out)
+    sets = DataSets(train, val, test, also, left_out)
     return sets if settings.text is None else _encode_sets(sets, settings.text)
 
 
@@ -160,7 +160,7 @@ def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bo
     return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
 
 
-def choose_set(recipe: Recipe, sets: Sets, data: str | None, split: str | None, layout: str | None) -> Dataset:
+def choose_set(recipe: Recipe, sets: DataSets, data: str | None, split: str | None, layout: str | None) -> Dataset:
     """The set to predict: one of the run's, or another split or layout with the classes of the training data."""
     dataset = None if layout else _set_of_run(recipe, sets, split)
     if dataset is None:
@@ -170,7 +170,7 @@ def choose_set(recipe: Recipe, sets: Sets, data: str | None, split: str | None, 
     return dataset
 
 
-def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
+def _set_of_run(recipe: Recipe, sets: DataSets, split: str | None) -> Dataset | None:
     """A set by its role in the run (val, test, a name in also), or by the name of a split that the run uses whole."""
     if split is None:
         return sets.test
@@ -225,7 +225,7 @@ def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Datas
     return data
 
 
-def _encode_sets(sets: Sets, text: TextSettings) -> Sets:
+def _encode_sets(sets: DataSets, text: TextSettings) -> DataSets:
     """Encode texts as token ids, by a vocabulary of the training data."""
     if sets.train.kind != "text":
         raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")
@@ -233,7 +233,7 @@ def _encode_sets(sets: Sets, text: TextSettings) -> Sets:
     train, test = (encode_texts(data, words, text) for data in (sets.train, sets.test))
     val = None if sets.val is None else encode_texts(sets.val, words, text)
     also = {name: encode_texts(data, words, text) for name, data in sets.also.items()}
-    return Sets(train, val, test, also, sets.left_out, words)
+    return DataSets(train, val, test, also, sets.left_out, words)
 
 
 def encode_texts(dataset: Dataset, words: Vocabulary, text: TextSettings) -> Dataset:

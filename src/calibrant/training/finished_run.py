@@ -27,7 +27,7 @@ from calibrant.losses import Loss
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
-from calibrant.training.datasets import Sets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
+from calibrant.training.datasets import DataSets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.prediction import memory_errors, predict_dataset, predictor
 from calibrant.training.recipe import Recipe
@@ -183,7 +183,7 @@ class OpenedRun:
     model: nn.Module
     dataset: Dataset
     device: torch.device
-    sets: Sets
+    sets: DataSets
 
 
 def open_run(

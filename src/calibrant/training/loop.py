@@ -26,7 +26,7 @@ from calibrant.models import require_trust
 from calibrant.training import checkpoints
 from calibrant.training.checkpoints import restore_run, save_run
 from calibrant.training.classification import Classification
-from calibrant.training.datasets import Sets, load_sets
+from calibrant.training.datasets import DataSets, load_sets
 from calibrant.training.distributed import end_together, make_fabric
 from calibrant.training.optimisers import climb_weights
 from calibrant.training.prediction import memory_errors
@@ -133,7 +133,7 @@ def _lock(
     return bool(fabric.broadcast((folder / RESULT).exists()))
 
 
-def _train(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
+def _train(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> None:
     progress = run.progress
     last_save = time.monotonic()
     with _delay_interrupts() as interrupts:
@@ -258,7 +258,7 @@ def _in_any_process(run: Run, here: bool) -> bool:
     return bool(run.fabric.all_reduce(torch.tensor(float(here), device=run.fabric.device), reduce_op="sum") > 0)
 
 
-def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
+def _end_epoch(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> None:
     """Validate, let the loss learn from it, log, and keep the best model."""
     progress, training = run.progress, run.recipe.training
     entry: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
@@ -277,7 +277,7 @@ def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> 
         save_run(run, folder / BEST)
 
 
-def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
+def _evaluate(run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> None:
     """Evaluate the kept model on every set; write its predictions, metrics and weights."""
     model = unwrap(run.model)
     if run.recipe.training.keep == "best" and (folder / BEST).exists():

@@ -21,7 +21,7 @@ from calibrant.base.extras import need
 from calibrant.data import Batch, Batches, Dataset, Pipeline
 from calibrant.losses import Loss
 from calibrant.models import TIMM, build
-from calibrant.training.datasets import Sets, training_pipeline
+from calibrant.training.datasets import DataSets, training_pipeline
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import RunFolder
 
@@ -45,16 +45,16 @@ class Task(ABC):
     #: Whether images may have different sizes: they are filled up to the largest of their batch.
     filled_up = False
 
-    def select(self, sets: Sets) -> Sets:
+    def select(self, sets: DataSets) -> DataSets:
         """The samples of each set that are used; all by default."""
         return sets
 
     @abstractmethod
-    def check(self, recipe: Recipe, sets: Sets) -> None:
+    def check(self, recipe: Recipe, sets: DataSets) -> None:
         """Raise a ValueError if recipe and data do not fit, before anything is built or written."""
 
     @abstractmethod
-    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+    def model(self, recipe: Recipe, sets: DataSets, *, trust_code: bool) -> nn.Module:
         """The network, from the recipe's seed or weights."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Task(ABC):
         """Metrics after an epoch; every process calls it."""
 
     @abstractmethod
-    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+    def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Metrics of every set at the end; called by the first process, which writes the predictions to the folder."""
 
 
@@ -170,7 +170,7 @@ class Run:
         return getattr(self.fabric.strategy.precision, "scaler", None)
 
 
-def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, task: Task, *, trust_code: bool = False) -> Run:
+def prepare_run(recipe: Recipe, fabric: Any, sets: DataSets, task: Task, *, trust_code: bool = False) -> Run:
     """Build the model, loss and optimiser of a recipe."""
     if recipe.training.tensorboard:
         need("training.tensorboard", "tensorboard", "tensorboard")

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.predictions import files
-from calibrant.predictions.formats import csv as csv_format
+from calibrant.predictions.formats import text
 from tests.helpers.errors import facts
 from tests.helpers.predictions import Q, refusal, write_table
 
@@ -66,7 +66,7 @@ def test_a_bomb_of_full_size(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
 def test_a_bomb_behind_an_honest_start_is_refused_on_the_way(fill, monkeypatch, tmp_path):
-    monkeypatch.setattr(csv_format, "SAMPLE", 1 << 10)
+    monkeypatch.setattr(text, "SAMPLE", 1 << 10)
     monkeypatch.setattr(files, "LEAST", 1 << 22)
     rows = np.random.default_rng(0).random((20_000, 2))
     honest = b"".join(b"%.6f,%.6f,1\n" % tuple(row) for row in rows)

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.columns import MOST_COLUMNS
-from calibrant.predictions.schema import MOST_CLASSES
+from calibrant.predictions.schema import MOST_CLASSES, MOST_COLUMNS
 from tests.helpers.errors import facts
 
 GOOD = '{"logits": [1.5, -0.5, 0], "label": "b", "site": "x"}'

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.predictions import files
-from calibrant.predictions.formats import parquet
+from calibrant.predictions.formats import tables as table_format
 from tests.helpers.errors import facts
 from tests.helpers.predictions import C, N, make, refusal
 
@@ -234,7 +234,7 @@ def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, mo
 
 
 def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(parquet, "LEAST_SAMPLE", 1 << 21)
+    monkeypatch.setattr(table_format, "LEAST_SAMPLE", 1 << 21)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(500_000)), 500_000)
     pq.write_table(pa.table({"logits": lists, "labels": [0]}), tmp_path / "a.parquet")
     assert "100 times" in refusal(tmp_path / "a.parquet")

@@ -35,9 +35,9 @@ from calibrant.experiments.papers.workbench import SMALL_NOTE, RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.losses import describe
 from calibrant.metrics import aurc, coverage_at_risk
+from calibrant.papers import errors_by_source, risk_coverage_by_method
 from calibrant.posthoc import LogitNorm
 from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
-from calibrant.selective import errors_by_source, risk_coverage_by_method
 from calibrant.training import load
 
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))

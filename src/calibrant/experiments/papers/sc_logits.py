@@ -23,6 +23,7 @@ from calibrant.experiments.papers.registry import Output, PaperItem, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column
 from calibrant.losses import get
+from calibrant.papers import max_logit_given_msp, normalised_given_max_logit, sorted_logits
 from calibrant.posthoc import rank_shares
 from calibrant.predictions import Predictions
 from calibrant.report import (
@@ -35,7 +36,6 @@ from calibrant.report import (
     draw_regularisation_by_error,
     new_axes,
 )
-from calibrant.selective import max_logit_given_msp, normalised_given_max_logit, sorted_logits
 from calibrant.training import load_sets
 
 _PICTURES = 8

@@ -1,42 +1,70 @@
-"""Shared parts of tables (CSV, JSON lines, Parquet, frames): columns as NumPy arrays, without an object per value.
+"""Tables as record batches of Arrow, their columns as NumPy arrays without an object per value; frames and Parquet.
 
-Frames of pandas, polars and other libraries that narwhals supports are read here, by the rules for columns of files.
+Frames are those of pandas, polars and other libraries that narwhals supports, read by the rules for columns of files.
+
+Parquet is streamed, only the columns needed, in bounded memory. Written: the data as a fixed-size list column, for
+images flat, with their shape in the file's metadata, and a checksum in every page. Read: any list column, or one column
+per class; checksums are compared where there are some.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
-from calibrant.base.arrays import Array, check_texts, check_width, map_levels
+from calibrant.base.arrays import Array, check_texts, check_width
 from calibrant.base.checks import shorten
-from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import Reader, choose_decoders, file_errors, suffix_of
-from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.row_selection import select_split
-from calibrant.predictions.samples import as_sample, rows_to_peek
-from calibrant.predictions.schema import SPLIT, UNITS, Schema
-from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
-from calibrant.predictions.values import (
-    SINGLE_LABEL,
-    Location,
-    class_positions,
-    count_row,
-    no_value,
-    two_columns,
-    verdict_of,
+from calibrant.base.files import parse_json, written_aside
+from calibrant.base.parquet import column_chunks
+from calibrant.predictions.data import SINGLE_LABEL
+from calibrant.predictions.files import (
+    RATIO,
+    DataFile,
+    Reader,
+    Remote,
+    RemoteFile,
+    check_crc,
+    check_expansion,
+    choose_decoders,
+    file_errors,
+    open_first,
 )
+from calibrant.predictions.hints import as_sample, rows_to_peek
+from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.locations import Location, count_row, no_value
+from calibrant.predictions.rows import select_split
+from calibrant.predictions.schema import (
+    FILE_FACTS,
+    SPLIT,
+    WEIGHT,
+    ColumnMap,
+    OpenOptions,
+    Schema,
+    facts_of,
+    match_columns,
+)
+from calibrant.predictions.stores import BATCH, FileStore, MemoryStore, Store, first_dtypes
+from calibrant.predictions.values import class_positions, verdict_of
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
 FLOATS = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64}
 FRAME = "frame"  # what errors call one
+LEAST_SAMPLE = 1 << 26  # bytes that one sample of any file may become
+BUFFER = 1 << 24  # bytes read ahead, over all columns
+SMALL = 1 << 26  # bytes of a file
+CHECKSUM = b"calibrant_crc32"
 
 
 class TableReader(Reader):
@@ -187,7 +215,7 @@ def sample_shape(
     arrow_schema: Any, columns: ColumnMap, batches: Callable[[str], Iterable[Any]], stated: Sequence[int] | None = None
 ) -> tuple[int, ...]:
     """The shape of one sample: of the columns, of their type, as the file states it, or of the first list."""
-    if columns.holds == "confidence":
+    if not columns.data.has_classes:
         return ()
     column, *further = columns.sources(columns.holds)
     if not columns.is_single:
@@ -239,10 +267,10 @@ def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array
     if name == schema.holds and reader.columns.one_column:
         is_listed = is_list(column.type)
         numbers = _lists(column, source, (1,), location) if is_listed else _numbers(column, source, location)
-        return two_columns(name, reader.columns.title(name), schema.positive or 0, numbers, location)
+        return schema.data.widen(reader.columns.title(name), schema.positive or 0, numbers, location)
     if shape:
         return _lists(column, source, shape, location)
-    expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
+    expected = "numbers" if name in (schema.holds, "correct", "objectness", WEIGHT) else NUMBERS_OR_TEXT
     return _values(column, source, location, expected)
 
 
@@ -343,33 +371,187 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], location: Location) 
     return _numbers(values, title, location).reshape(len(column), *shape)
 
 
-def is_gzip(path: str | Path) -> bool:
-    """Whether a file is compressed, by its name."""
-    return suffix_of(Path(path)).endswith(".gz")
-
-
-def decompress(handle: IO[bytes], path: str | Path) -> Any:
-    """A stream of what a file holds, compressed or not."""
-    if not is_gzip(path):
-        return handle
-    import gzip  # here, because few files are compressed
-
-    return gzip.GzipFile(fileobj=handle)
-
-
 def arrow_types(store: Store) -> dict[str, Any]:
     """The Arrow type of every column that has one value per sample."""
     names = [name for name in store.names if name not in (store.schema.holds, "labels")]
     return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}
 
 
-def check_rows(schema: Schema, path: Path, title: str) -> None:
-    """Refuse to write images or sequences in a format, called ``title``, that holds one sample per line."""
-    if schema.kind != "classification":
-        lists = ".parquet, " if schema.kind == "segmentation" else ""
-        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {title}: write {lists}.npz, .npy or .safetensors")
+# ---- Parquet --------------------------------------------------------------------------------------------------------
+class ParquetReader(TableReader):
+    """A Parquet file of which only the footer has been read, and one row where a list's length is not in its type."""
+
+    def __init__(self, file: DataFile | RemoteFile, columns: ColumnMap, schema: Schema, count: int, arrow_schema: Any):
+        super().__init__(file.path, columns, schema, count, arrow_schema)
+        self.file = file
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        with self.file.opened() as handle, _open_parquet(handle, self.file, len(columns)) as parquet:
+            yield from parquet.iter_batches(batch_size=rows, columns=columns)
 
 
-def name_labels(labels: Array, names: Sequence[str]) -> Array:
-    """Labels by name, to be written; a label that is no class stays a number."""
-    return map_levels(labels, lambda label: names[label] if 0 <= label < len(names) else str(label), np.str_)
+def _open_parquet(handle: Any, file: DataFile | RemoteFile, columns: int) -> Any:
+    """A reader that streams: it holds a buffer per column, not the row group.
+
+    A small file needs no buffers, and is safer without: they grow to whatever size a damaged page claims to have.
+    """
+    import pyarrow.parquet as pq  # here, because frames and text need it not
+
+    least, most = file.buffers
+    return pq.ParquetFile(
+        file.native_path(handle),
+        pre_buffer=False,
+        buffer_size=min(most, max(least, BUFFER // columns)) if file.stamp.size > SMALL else 0,
+        page_checksum_verification=True,
+    )
+
+
+def open_parquet(path: Path | Remote, options: OpenOptions) -> ParquetReader:
+    """Read the footer and find our columns."""
+    with open_first(path) as (file, handle):
+        return _read_footer(file, handle, options)
+
+
+def _read_footer(file: DataFile | RemoteFile, handle: IO[bytes], options: OpenOptions) -> ParquetReader:
+    path = file.path
+    with _open_parquet(handle, file, 1) as parquet:
+        arrow_schema, count = parquet.schema_arrow, parquet.metadata.num_rows
+        _check_footer(parquet, handle, file)
+        facts = _read_facts(parquet.metadata.metadata or {}, path)
+        stated_shape = facts.pop("shape", None)
+
+        def peek(names: Sequence[str]) -> dict[str, Array]:
+            lists = {name for name in names if pa.types.is_nested(storage(arrow_schema.field(name).type))}
+            _check_lists(handle, file, lists)
+            first = next(parquet.iter_batches(batch_size=1, columns=list(names)), None)
+            if first is None:
+                return {}
+            rows = rows_to_peek(numbers_in_row(first))
+            return sample_columns(next(parquet.iter_batches(batch_size=rows, columns=list(names))))
+
+        stated = _with_stated_names(options, facts)
+        columns = match_columns(arrow_schema.names, stated, path, table=True, peek=peek)
+        columns = columns.with_names(facts, options, path)
+        ours = [column for column in columns.columns.values() if isinstance(column, str)]
+        _check_lists(
+            handle, file, {name for name in ours if pa.types.is_nested(storage(arrow_schema.field(name).type))}
+        )
+        dtype = float_type(arrow_schema, columns, path)
+
+        def first_rows(column: str) -> Iterator[Any]:
+            return parquet.iter_batches(batch_size=1, columns=[column])
+
+        shape = sample_shape(arrow_schema, columns, first_rows, stated_shape)
+    columns, schema = columns.with_schema(dtype, (count, *shape), facts, options, path)
+    size = schema.numbers * schema.dtype.itemsize
+    if size > max(LEAST_SAMPLE, RATIO * file.stamp.size):  # one sample alone is read at once
+        limit = f"{RATIO} times as large as the file of {file.stamp.size:,} bytes"
+        raise ValueError(f"{path}: a sample must be at most {limit}, got {size:,} bytes")
+    return ParquetReader(file, columns, schema, count, arrow_schema)
+
+
+def _with_stated_names(options: OpenOptions, facts: dict[str, Any]) -> OpenOptions:
+    """Names that a file states besides its columns count as if they had been given."""
+    if "class_names" not in facts or "class_names" in options.facts:
+        return options
+    return replace(options, facts=options.facts | {"class_names": facts["class_names"]})
+
+
+def _check_footer(parquet: Any, handle: IO[bytes], file: DataFile | RemoteFile) -> None:
+    """Refuse a footer whose two accounts of the columns disagree: Parquet's own, and Arrow's, where Arrow wrote it."""
+    arrow_schema, path = parquet.schema_arrow, file.path
+    if not arrow_schema.names:
+        raise ValueError(f"{path}: the table has no columns")
+    metadata = parquet.metadata.metadata or {}
+    if CHECKSUM not in metadata:  # a damaged footer may have lost all of them
+        handle.seek(file.stamp.size - 8)
+        length = int.from_bytes(handle.read(4), "little")
+        handle.seek(max(0, file.stamp.size - 8 - length))
+        if CHECKSUM in handle.read(length):
+            raise ValueError(f"{path}: the file is damaged: its metadata are not what was written there")
+    stored = metadata.get(b"ARROW:schema")
+    if stored is None:
+        return
+    arrow_stored = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    if len(arrow_stored) != len(arrow_schema):  # other programs leave out columns and keep the metadata
+        return
+    for by_arrow, by_parquet in zip(arrow_stored, arrow_schema, strict=True):
+        if by_arrow.name != by_parquet.name or _differ_as_numbers(by_arrow.type, by_parquet.type):
+            titles = [f"{shorten(f.name)!r} of {shorten(str(f.type))}" for f in (by_arrow, by_parquet)]
+            raise ValueError(f"{path}: the file is damaged: its columns {' and '.join(titles)} must be the same")
+
+
+def _differ_as_numbers(first: Any, second: Any) -> bool:
+    """Whether two types differ and one of them is numbers, or lists of them."""
+    first, second = (storage(k.value_type) if is_list(k) else k for k in map(storage, (first, second)))
+    return first != second and (_is_number(first) or _is_number(second))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _check_lists(handle: IO[bytes], file: DataFile | RemoteFile, lists: Collection[str]) -> None:
+    """Refuse lists with far more numbers than the file has bytes: a kilobyte can hold billions of zeros in one row."""
+    if not lists or isinstance(file, RemoteFile):  # whose footer is too far away to be read twice
+        return
+    for chunk in column_chunks(handle):
+        if chunk.path and chunk.path[0] in lists:
+            check_expansion(f"{file.path}: column {shorten(chunk.path[0])!r}", 8 * chunk.values, file.stamp.size)
+
+
+def _read_facts(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
+    """What a file's metadata says under ``calibrant``: facts, and for images the ``shape`` of a sample."""
+    text, crc = metadata.get(b"calibrant"), metadata.get(CHECKSUM)
+    if crc is not None:
+        if text is None or not re.fullmatch(b"[0-9a-f]{8}", crc):
+            raise ValueError(f"{path}: the file is damaged: its metadata 'calibrant' is not what was written there")
+        check_crc(zlib.crc32(text), int(crc, 16), path)
+    facts = parse_json(text or b"{}", "what was written as 'calibrant'")
+    shape = facts.get("shape", []) if isinstance(facts, dict) else None
+    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**63 for n in shape) or len(shape) > 32:
+        raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
+    return {name: value for name, value in facts.items() if name in (*FILE_FACTS, "shape") and value is not None}
+
+
+def _metadata(schema: Schema) -> dict[bytes, bytes]:
+    """The facts, to be kept under ``calibrant``, and their checksum."""
+    facts = facts_of(schema)
+    if schema.kind == "segmentation":
+        facts["shape"] = list(schema.shape)
+    text = json.dumps(facts).encode()
+    return {b"calibrant": text, CHECKSUM: f"{zlib.crc32(text):08x}".encode()}
+
+
+def save_parquet(store: Store, path: Path) -> None:
+    """Write row groups of about `BATCH` numbers, one after the other."""
+    schema = store.schema
+    if schema.kind == "tokens":
+        raise ValueError(f"{path}: tokens are written as .npz, .npy or .safetensors")
+    types = arrow_types(store)
+    types = {name: types.get(name) or _list_type(schema, name) for name in store.names}
+    fields = [pa.field(name, kind, nullable=False) for name, kind in types.items()]
+    arrow_schema = pa.schema(fields, metadata=_metadata(schema))
+    text = [name for name, kind in types.items() if pa.types.is_string(kind)]
+    rows = schema.rows(BATCH)
+    import pyarrow.parquet as pq
+
+    with (
+        written_aside(path) as aside,
+        pq.ParquetWriter(aside, arrow_schema, use_dictionary=text, write_page_checksum=True) as writer,
+    ):
+        for block in store.blocks(rows, store.names):
+            columns = [_to_arrow(block[name], types[name]) for name in store.names]
+            writer.write_batch(pa.record_batch(columns, schema=arrow_schema), row_group_size=rows)
+
+
+def _list_type(schema: Schema, name: str) -> Any:
+    inner = pa.from_numpy_dtype(schema.dtype if name == schema.holds else np.dtype(np.int64))
+    shape = schema.shape_of(name)
+    return pa.list_(pa.field("item", inner, nullable=False), math.prod(shape)) if shape else inner
+
+
+def _to_arrow(array: Array, kind: Any) -> Any:
+    if not pa.types.is_fixed_size_list(kind):
+        return pa.array(array, kind)
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), type=kind)

@@ -1,4 +1,4 @@
-"""Figures of SC's analyses: they draw what `calibrant.selective` has computed.
+"""Figures of SC's analyses: they draw what `calibrant.papers` has computed.
 
 Each function takes a path (``.png``, ``.svg``, ``.pdf``) or a matplotlib axis to draw on. The legend stands below the
 axis, where it hides nothing; on an axis of a figure without a layout (such as ``layout="constrained"``) it goes where
@@ -22,7 +22,7 @@ from calibrant.report.figures import BASE, INK, MUTED, axis_at, draw_band, label
 from calibrant.report.text import count, number, percent, round_percent
 
 if TYPE_CHECKING:
-    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MethodCurve, MSPBin, RankStatistics
+    from calibrant.papers import ErrorsBySource, MaxLogitGivenMSP, MethodCurve, MSPBin, RankStatistics
 
 
 def draw_risk_coverage_by_method(
@@ -46,7 +46,7 @@ def draw_risk_coverage_by_method(
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from calibrant.selective import risk_coverage_by_method
+        >>> from calibrant.papers import risk_coverage_by_method
         >>> axis = Figure().subplots()
         >>> curves = risk_coverage_by_method({"msp": [0.9, 0.8, 0.7, 0.6]}, [1, 0, 1, 1])
         >>> draw_risk_coverage_by_method(axis, curves, target_risk=0.3)
@@ -90,7 +90,7 @@ def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP,
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from calibrant.selective import max_logit_given_msp
+        >>> from calibrant.papers import max_logit_given_msp
         >>> axis = Figure().subplots()
         >>> msp, max_logit, correct = [0.5, 0.6, 0.7, 0.8], [3.0, 4.0, 6.0, 7.0], [0, 1, 0, 1]
         >>> draw_max_logit_given_msp(axis, max_logit_given_msp(msp, max_logit, correct, width=0.5, fewest=1))
@@ -130,7 +130,7 @@ def draw_rank_statistics(
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from calibrant.selective import sorted_logits
+        >>> from calibrant.papers import sorted_logits
         >>> axis = Figure().subplots()
         >>> draw_rank_statistics(axis, sorted_logits([[0.0, 2.0], [1.0, 3.0]]).plain, label="$v$")
         >>> axis.get_lines()[0].get_ydata().tolist()
@@ -167,7 +167,7 @@ def draw_normalised_given_max_logit(
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from calibrant.selective import normalised_given_max_logit
+        >>> from calibrant.papers import normalised_given_max_logit
         >>> axis = Figure().subplots()
         >>> bins = normalised_given_max_logit([0.5, 0.5], [3.0, 4.0], [0.8, 0.6], edges=[0.4, 0.6], fewest=1)
         >>> draw_normalised_given_max_logit(axis, bins)
@@ -206,7 +206,7 @@ def draw_errors_by_source(
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from calibrant.selective import errors_by_source
+        >>> from calibrant.papers import errors_by_source
         >>> axis = Figure().subplots()
         >>> result = errors_by_source([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 0], [False, True, True, True], 0.5)
         >>> draw_errors_by_source(axis, {"msp": result})
