@@ -3,13 +3,15 @@ r"""Self-adaptive training [Huang2020]: targets that follow the model's own pred
 After ``start`` epochs of cross-entropy, in each step first
 :math:`t_i \leftarrow \alpha t_i + (1 - \alpha) p_i`, from one-hot labels on, and then the loss:
 
-====================================  ======================================================================
-``selective=False``                   :math:`\frac{1}{\sum_i w_i} \sum_i w_i [-\sum_k t_{ik} \log p_{ik}]` with the
-                                      weights :math:`w_i = \max_k t_{ik}` of the batch
-``selective=True``, K + 1 logits      :math:`-\frac1N \sum_i [t_{iy} \log p_{iy} + (1 - t_{iy}) \log p_{i,K+1}]`;
-                                      here t and the p that it follows are over the K classes, and the p of the
-                                      loss over K + 1 logits, the last that of abstaining
-====================================  ======================================================================
+========================  ===========================================================================================
+form                      loss
+========================  ===========================================================================================
+``selective=False``       :math:`\frac{1}{\sum_i w_i} \sum_i w_i [-\sum_k t_{ik} \log p_{ik}]`, with the weights
+                          :math:`w_i = \max_k t_{ik}` of the batch
+``selective=True``        :math:`-\frac1N \sum_i [t_{iy} \log p_{iy} + (1 - t_{iy}) \log p_{i,K+1}]`; here t, and the
+                          p that it follows, are over the K classes, and the p of the loss is over K + 1 logits, the
+                          last that of abstaining
+========================  ===========================================================================================
 
 =============  ==========
 paper letter   variable
@@ -31,7 +33,8 @@ prediction is to be trusted.
 In a training loop call ``loss(logits, labels, ids=ids)``, then ``loss.update(logits, labels, ids=ids)``, and
 ``loss.end_epoch()``. The memory has K numbers for each sample.
 
-The lens: q' is t, times the weight of the sample relative to the mean of its batch, and p as it is for the rest.
+The lens: q' is :math:`w t + (1 - w) p`, with w the weight of the sample relative to the mean of its batch; of the
+selective form t at y, and 1 - t for abstaining.
 """
 
 from __future__ import annotations
