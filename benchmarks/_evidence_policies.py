@@ -60,7 +60,7 @@ def fit_policies(split: Split) -> dict[float, Policy]:
         return {risk: Policy.fit(predictions, risk, CONFIDENCE) for risk in RISKS}
     share = share_for_choice(len(predictions))
     digits = Digits(int(predictions.num_classes))
-    chosen_on = collect_choice(predictions.batches(), 0, share, None, digits)
+    chosen_on = collect_choice(predictions, 0, share, None, digits)
     selection = select(chosen_on, "logits", quick=True, floor=digits.floor)
     policy = Policy.model_construct(
         num_classes=int(predictions.num_classes),

@@ -9,7 +9,7 @@ from calibrant import Policy
 from calibrant.base.cluster import connect
 from calibrant.cli import main
 from tests.helpers.ray_nodes import nodes
-from tests.predictions.test_passes import draw, in_shards
+from tests.predictions.test_passes import agree, draw, in_shards
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 
@@ -54,22 +54,6 @@ def files(tmp_path):
     return tmp_path / "shards"
 
 
-def agree(ours, theirs):
-    """Whether two documents are the same, up to the rounding of sums."""
-    if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            agree(ours[name], theirs[name])
-    elif isinstance(ours, list):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            agree(one, other)
-    elif isinstance(ours, float):
-        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
-    else:
-        assert ours == theirs
-
-
 def test_check(run, policy, files):
     words = ["check", files, "--policy", policy, "--by-group", "site", "--require", "ece <= 5%"]
     words += ["--require", "policy.risk <= 12%"]
@@ -100,4 +84,12 @@ def test_monitor(run, policy, files, tmp_path):
     for state in (one, ray):
         del state["checksum"]
     assert ray["batches"][0]["samples"] == len(draw())
+    agree(ray, one)
+
+
+def test_fit(run, files, tmp_path):
+    words = ["fit", files, "--target-risk", "25%", "--sets", "90%"]
+    (_, one), (_, ray) = (run(engine, *words, "-o", tmp_path / f"{engine}.json") for engine in ("local", "ray"))
+    for policy in (one, ray):
+        del policy["checksum"]
     agree(ray, one)

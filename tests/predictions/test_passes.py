@@ -8,7 +8,9 @@ import pytest
 
 from calibrant import Monitor, Policy, Predictions, check
 from calibrant.policy import apply_policy
-from calibrant.predictions import LOCAL, OnRay
+from calibrant.policy.selection import ChoiceCollection
+from calibrant.predictions import LOCAL, Digits, OnRay
+from calibrant.promises.split import draw_uniform
 from tests.helpers.errors import facts
 from tests.helpers.pieces import InPieces
 
@@ -25,7 +27,7 @@ def draw(classes=4, seed=0, ids=True, ignored=False, scale=3.0):
     site = rng.choice(["north", "south"], rows)
     site[SIZES[0]] = "east"
     columns = {"groups": {"site": site}} | ({"ids": np.array([f"n{seed}-{i}" for i in range(rows)])} if ids else {})
-    return Predictions.from_logits(logits, labels, class_names=[*"wxyz"][:classes], **columns)
+    return Predictions.from_logits(logits, labels, class_names=[*"wxyzuv"][:classes], **columns)
 
 
 def in_shards(folder, predictions, suffix="parquet"):
@@ -188,3 +190,90 @@ def test_a_batch_of_which_samples_were_seen_in_pieces(policy, tmp_path):
         assert (counts.seen, counts.samples) == (2300, 700)
         shifts.append(counts.shift)
     np.testing.assert_array_equal(shifts[0].priors, shifts[1].priors)
+
+
+def agree(ours, theirs):
+    """Whether two documents are the same, up to the rounding of sums."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            agree(ours[name], theirs[name])
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            agree(one, other)
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    else:
+        assert ours == theirs
+
+
+FITS = {
+    "plain": {},
+    "groups": {"by": "site"},
+    "classes": {"by_class": True},
+    "recall": {"promise": "recall[x] >= 0.8"},
+    "coverage": {"target_coverage": 0.7},
+    "raps": {"sets": 0.9, "set_method": "raps", "set_randomised": True},
+    "nothing to choose": {"calibrator": "none", "score": "msp"},
+}
+
+
+def both_fits(opened, **asked):
+    whole, pieces = (Policy.fit(opened, engine=engine, **asked) for engine in (LOCAL, InPieces()))
+    assert whole.threshold.value == pytest.approx(pieces.threshold.value, rel=0, abs=0, nan_ok=True)
+    documents = [{k: v for k, v in policy.document.items() if k != "checksum"} for policy in (whole, pieces)]
+    # What depends on which samples chose, and on how many there are, to the last digit; also of what is kept for
+    # watching, of which a random part is drawn.
+    for name in ("for_choice", "for_threshold", "fingerprint", "reference", "majority", "calibrators", "scores"):
+        assert whole.evidence[name] == pieces.evidence[name], name
+    agree(*documents)
+    return pieces
+
+
+@pytest.mark.parametrize("asked", FITS.values(), ids=FITS)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_fit_in_pieces(asked, ignored, tmp_path):
+    opened = in_shards(tmp_path, draw(ignored=ignored, ids=False))
+    promise = {} if "promise" in asked or "target_coverage" in asked else {"target_risk": 0.15}
+    both_fits(opened, **promise, **asked)
+
+
+def test_a_fit_in_pieces_of_more_samples_than_are_kept(tmp_path, monkeypatch):
+    """Those that choose, and those that are kept for a watch, are the same whatever the pieces are."""
+    monkeypatch.setattr("calibrant.policy.selection.MOST_ROWS", 200)
+    monkeypatch.setattr("calibrant.policy.evidence.MOST_KEPT", 150)
+    given = draw(classes=6, ids=False)
+    policy = both_fits(in_shards(tmp_path, given), target_risk=0.15)
+    assert policy.evidence["for_choice"] == 200
+    kept = policy.evidence["reference"]["rows"]
+    assert 100 < kept < 300
+    batches = [given.samples(slice(start, start + 77)) for start in range(0, len(given), 77)]
+    collection = ChoiceCollection(0, 0.2, None, Digits(6))
+    for number, batch in enumerate(batches):
+        collection.add(77 * number, batch)
+    draws = draw_uniform(0, 0, len(given))
+    np.testing.assert_array_equal(collection.finish().rows.unit, np.sort(np.argsort(draws)[:200]))
+
+
+def test_a_fit_of_probabilities_in_pieces(tmp_path):
+    given = draw(ids=False)
+    exps = np.exp(given.logits - given.logits.max(1, keepdims=True))
+    rounded = np.round(exps / exps.sum(1, keepdims=True), 3)
+    opened = in_shards(tmp_path, Predictions.from_probabilities(rounded, given.labels, groups=given.groups))
+    both_fits(opened, target_risk=0.15)
+
+
+def test_a_fit_of_images_in_pieces(tmp_path):
+    rng = np.random.default_rng(3)
+    logits = 4 * rng.standard_normal((sum(SIZES), 3, 4, 5)).astype(np.float32)
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    labels[rng.random(labels.shape) < 0.1] = 255
+    groups = {"site": rng.choice(["a", "b"], len(logits))}
+    given = Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255, groups=groups)
+    policy = both_fits(in_shards(tmp_path, given, "npz"), target_risk=0.1)
+    assert not policy.abstains
+
+
+def test_a_fit_of_csv_in_pieces(tmp_path):
+    both_fits(in_shards(tmp_path, draw(ids=False), "csv"), target_risk=0.15)

@@ -15,9 +15,11 @@ from calibrant.base.files import parse_json, read_regular
 from calibrant.base.numbers import allowed, count, difference, number, percent, round_percent, span_words
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
+    Address,
     Centre,
     ClassNames,
     Column,
+    Engine,
     IgnoreIndex,
     Json,
     Positive,
@@ -28,6 +30,7 @@ from calibrant.cli.options import (
     check_kind,
     open_for_policy,
     parse_opening,
+    pass_engine,
     share_option,
 )
 from calibrant.policy import Policy
@@ -97,6 +100,8 @@ def fit_command(
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -110,7 +115,7 @@ def fit_command(
     predictions = open_for_policy(None, files, groups=None if group is None else [group], **opening)
     for text in predictions.remarks:
         remark(text, quiet)
-    with show_progress(quiet) as progress:
+    with pass_engine(engine, address) as reader, show_progress(quiet) as progress:
         policy = Policy.fit(
             predictions,
             promise or None,
@@ -134,13 +139,14 @@ def fit_command(
             repeats=repeats,  # type: ignore[arg-type]  # checked there
             seed=seed,
             progress=progress,
+            engine=reader,
         )
     policy.save(output)
     if as_json:
         print_json(policy.document)
     elif not quiet:
         print_policy(policy)
-    if left_out := len(predictions) - policy.evidence["samples"]:
+    if repeats is not None and (left_out := len(predictions) - policy.evidence["samples"]):
         remark(f"{count(left_out)} of {count(len(predictions))} rows repeat an id and were left out", quiet)
     remark(f"wrote {output}", quiet)
 

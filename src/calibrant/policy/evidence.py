@@ -114,6 +114,11 @@ class CalibrationCheck:
             self.after.update_confidence(*after)
             self.samples += len(before[0])
 
+    def absorb(self, other: CalibrationCheck) -> None:
+        """Add the samples of another part."""
+        self.before, self.after = self.before + other.before, self.after + other.after
+        self.samples += other.samples
+
     def evidence(self, *, independent: bool) -> dict[str, Any]:
         """The ECE before and after, with limits where samples are independent, as an audit computes them."""
         if not self.samples:
@@ -145,10 +150,14 @@ class ReferenceRows(NamedTuple):
 
 
 class Reference:
-    """A random choice of samples, collected some at a time: all of them, or about a hundred thousand of more."""
+    """A random choice of samples, collected some at a time: all of them, or about a hundred thousand of more.
 
-    def __init__(self, seed: int) -> None:
-        self._random = np.random.default_rng([seed, 0x5EED])
+    The random numbers of samples that have ``start`` others before them are those of one pass over all.
+    """
+
+    def __init__(self, seed: int, start: int = 0) -> None:
+        bits = np.random.PCG64(np.random.SeedSequence([seed, 0x5EED]))
+        self._random = np.random.Generator(bits.advance(start))
         self._parts: list[ReferenceRows] = []
         self._limit, self._size = 1.0, 0
 
@@ -168,6 +177,19 @@ class Reference:
         )
         self._parts.append(take_rows(part, draw < self._limit))
         self._size += len(self._parts[-1].draw)
+        self._limit_size()
+
+    def absorb(self, other: Reference) -> None:
+        """Add the samples of a later part."""
+        limit = min(self._limit, other._limit)
+        is_cut = self._limit != other._limit
+        self._limit, self._parts = limit, self._parts + other._parts
+        if is_cut:
+            self._parts = [take_rows(part, part.draw < limit) for part in self._parts]
+        self._size = sum(len(part.draw) for part in self._parts)
+        self._limit_size()
+
+    def _limit_size(self) -> None:
         while self._size > 2 * MOST_KEPT:
             self._limit /= 2
             rows = join_rows(self._parts)
@@ -253,13 +275,21 @@ class FitNotes:
     """What is added up while samples are read.
 
     `fingerprint`, `labels` (``[C]``, how often each occurs) and `zero_class` are of all predictions, `calibration` and
-    `reference` of the samples for the threshold.
+    `reference` of the samples for the threshold, of which ``start`` come before.
     """
 
-    def __init__(self, num_classes: int, seed: int) -> None:
+    def __init__(self, num_classes: int, seed: int, start: int = 0) -> None:
         self._is_zero = np.full(num_classes, num_classes == 2)
         self.fingerprint, self.labels = Fingerprint(), np.zeros(num_classes, np.int64)
-        self.calibration, self.reference = CalibrationCheck(), Reference(seed)
+        self.calibration, self.reference = CalibrationCheck(), Reference(seed, start)
+
+    def absorb(self, other: FitNotes) -> None:
+        """Add the notes of a later part."""
+        self._is_zero &= other._is_zero
+        self.fingerprint.absorb(other.fingerprint)
+        self.labels += other.labels
+        self.calibration.absorb(other.calibration)
+        self.reference.absorb(other.reference)
 
     def add_batch(self, batch: Predictions) -> None:
         """Take in a whole batch, whatever its samples are for."""

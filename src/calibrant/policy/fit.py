@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from calibrant.base.arrays import Array, cache_chunks, class_rows, row_slices, take_rows
 from calibrant.base.checks import LARGEST_SEED, Bools, Ints, check_finite, check_flag, check_integer
 from calibrant.base.files import json_value
-from calibrant.base.progress import Progress, track
+from calibrant.base.progress import Progress
 from calibrant.metrics import Doubles
 from calibrant.policy.evidence import FitNotes, describe_majority, find_idle_promises, is_poor
 from calibrant.policy.formula import decision_formula
@@ -24,12 +25,15 @@ from calibrant.posthoc.scores import FORMULAS, Score
 from calibrant.predictions import (
     IGNORED,
     Digits,
+    PassEngine,
+    Piece,
     Predictions,
     check_group,
     log_probabilities,
     refuse_weights,
     resolve_repeats,
 )
+from calibrant.predictions.stores import GRAIN
 from calibrant.promises import Cost, Promise, Risk, Sets, parse_promises
 from calibrant.promises.parts import ScoredSamples, ThresholdData, ThresholdTarget
 from calibrant.promises.split import (
@@ -81,22 +85,22 @@ class FitRequest:
         is_default = self.calibrator in ("auto", "none") and self.score in ("auto", "msp")
         return not self.is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
 
-    def tests_all(self, predictions: Predictions) -> bool:
+    def tests_all(self, samples: int, kind: str) -> bool:
         """Whether all samples set the threshold: they are few, and what is tested does not depend on the choice.
 
         The score is fixed beforehand, and no calibrator that may be chosen changes an answer.
         """
-        few = len(predictions) < FEWEST_FOR_SCORE and predictions.kind == "classification"
+        few = samples < FEWEST_FOR_SCORE and kind == "classification"
         keeps_answers = self.calibrator in ("auto", "none", *ORDER_KEEPING)
         return few and keeps_answers and self.score in ("auto", *FORMULAS) and self.promise.score is None
 
-    def share_for_choice(self, predictions: Predictions) -> float:
+    def share_for_choice(self, samples: int, kind: str) -> float:
         """The share of the samples that choose, or only plan the tests; 0 where nothing is chosen."""
-        samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
-        chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
+        has_sets = self.sets is not None and self.sets.has_choice
+        chooses = self.has_choice(samples) or kind == "segmentation" or has_sets
         # Over images the tests are always planned on others, and with samples enough everywhere.
         is_planned = self.target.is_planned and self.promise.planned == "may"
-        is_planned &= samples >= FEWEST_FOR_CHOICE and not self.tests_all(predictions)
+        is_planned &= samples >= FEWEST_FOR_CHOICE and not self.tests_all(samples, kind)
         if chooses or self.promise.planned == "must" or is_planned:
             return share_for_choice(samples, plans_only=not chooses)
         return 0.0
@@ -229,17 +233,21 @@ def check_arguments(predictions: Predictions, target: ThresholdTarget, score: st
 
 
 def fit_policy(
-    predictions: Predictions, request: FitRequest, repeats: Literal["first"] | None, progress: Progress
+    predictions: Predictions,
+    request: FitRequest,
+    repeats: Literal["first"] | None,
+    progress: Progress,
+    engine: PassEngine,
 ) -> Policy:
     """Fit a policy in two passes over the predictions, and a third with sets."""
-    predictions = resolve_repeats(predictions, repeats)
-    samples, seed = len(predictions), request.seed
-    tests_all = request.tests_all(predictions)
+    predictions = resolve_repeats(predictions, repeats, engine)
+    samples, seed = engine.count_rows(predictions), request.seed
+    tests_all = request.tests_all(samples, predictions.kind)
     if tests_all and request.score == "auto":
         request = replace(request, score="msp")
-    share = request.share_for_choice(predictions)
+    share = request.share_for_choice(samples, predictions.kind)
     share_untested = 0.0 if tests_all else share
-    choice, selection, floor = _choose(predictions, request, share, progress)
+    choice, selection, floor = _choose(predictions, request, samples, share, progress, engine)
     policy = Policy.model_construct(
         num_classes=int(predictions.num_classes),
         class_names=predictions.class_names,
@@ -256,8 +264,16 @@ def fit_policy(
     plan = None if choice is None or tests_all else score_choice(policy, choice)
     set_fit = None if request.sets is None else SetFit(policy, request.sets, choice, seed)
     notes = FitNotes(policy.num_classes, seed)
-    batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-    scored = _score_for_threshold(policy, request, batches, share, tests_all, notes, set_fit)
+    work = partial(
+        score_piece,
+        policy=policy,
+        request=request,
+        share=share,
+        tests_all=tests_all,
+        set_fit=set_fit,
+        starts=_starts_of_untouched(predictions, seed, share, engine),
+    )
+    scored = _without_notes(engine.run(work, predictions, "reading for the threshold", progress), notes, set_fit)
     policy = _add_threshold(policy, request, scored, plan, share_untested)
     is_independent = policy.kind != "segmentation"
     calibration = notes.calibration.evidence(independent=is_independent)
@@ -283,8 +299,7 @@ def fit_policy(
     policy = policy.model_copy(update={"evidence": json_value(evidence)})
     if set_fit is not None:
         policy = policy.model_copy(update={"sets": set_fit.finish()})
-        batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
-        policy = policy.model_copy(update={"sets": count_sets(policy, batches, seed, share)})
+        policy = policy.model_copy(update={"sets": count_sets(policy, predictions, seed, share, progress, engine)})
     try:
         return Policy(**dict(policy))  # what cannot be read back must not be written
     except ValueError as error:
@@ -292,18 +307,17 @@ def fit_policy(
 
 
 def _choose(
-    predictions: Predictions, request: FitRequest, share: float, progress: Progress
+    predictions: Predictions, request: FitRequest, samples: int, share: float, progress: Progress, engine: PassEngine
 ) -> tuple[ChoiceSamples | None, Selection, float]:
     """The samples of the choice, what is chosen on them, and the floor of the probabilities."""
     choice, selection = None, Selection(None, Score(request.score if request.is_closed else "msp"))
     digits = Digits(int(predictions.num_classes))
     if share:
-        batches = track(predictions.batches(), "reading for the choice", len(predictions), progress, size=len)
-        choice = collect_choice(batches, request.seed, share, request.group, digits)
-        if request.has_choice(len(predictions)):
+        choice = collect_choice(predictions, request.seed, share, request.group, digits, progress, engine)
+        if request.has_choice(samples):
             selection = select(
                 choice, predictions.holds, request.calibrator, request.score, request.seed,
-                floor=digits.floor, centre=request.centre, keep_answers=request.tests_all(predictions),
+                floor=digits.floor, centre=request.centre, keep_answers=request.tests_all(samples, predictions.kind),
             )  # fmt: skip
     if request.promise.score is not None:
         selection = replace(selection, score=request.promise.score, scores=())
@@ -340,21 +354,62 @@ def score_choice(policy: Policy, choice: ChoiceSamples) -> ScoredSamples:
     return ScoredSamples(score, correct, groups, image, len(distinct), choice.image_size, predicted, labels)
 
 
-def _score_for_threshold(
+class PieceNotes(NamedTuple):
+    """What a fit notes about a piece, and the scores of true classes for its sets."""
+
+    notes: FitNotes
+    set_scores: list[tuple[Doubles, Ints]]
+
+
+def _without_notes(
+    results: Iterable[ScoredSamples | PieceNotes], notes: FitNotes, set_fit: SetFit | None
+) -> Iterator[ScoredSamples]:
+    """The scored samples; the notes of every piece are added to ``notes`` and ``set_fit``."""
+    for result in results:
+        if isinstance(result, ScoredSamples):
+            yield result
+            continue
+        notes.absorb(result.notes)
+        if set_fit is not None:
+            set_fit.scores += result.set_scores
+
+
+def _starts_of_untouched(predictions: Predictions, seed: int, share: float, engine: PassEngine) -> list[int]:
+    """How many samples that count and chose nothing are before each piece, by the labels."""
+    if len(engine.pieces(predictions)) == 1:
+        return [0]
+    counts = list(engine.run(partial(count_untouched, seed=seed, share=share), predictions, "counting"))
+    return [0, *np.cumsum(counts)[:-1].tolist()]
+
+
+def count_untouched(piece: Piece, seed: int, share: float) -> Iterator[int]:
+    """How many samples of a piece count and chose nothing; positions, of images."""
+    start, count, ignored = piece.start, 0, piece.predictions.ignore_index
+    for block in piece.predictions._store.blocks(GRAIN, ["labels"]):
+        labels = block["labels"]
+        chose_nothing = labels[draw_uniform(seed, start, len(labels)) >= share]
+        count += chose_nothing.size if ignored is None else int((chose_nothing != ignored).sum())
+        start += len(labels)
+    yield count
+
+
+def score_piece(
+    piece: Piece,
     policy: Policy,
     request: FitRequest,
-    batches: Iterable[Predictions],
     share: float,
     tests_all: bool,
-    notes: FitNotes,
     set_fit: SetFit | None,
-) -> Iterator[ScoredSamples]:
-    """The scores of the samples for the threshold, some at a time; ``notes`` and ``set_fit`` are updated on the way.
+    starts: Sequence[int],
+) -> Iterator[ScoredSamples | PieceNotes]:
+    """The scores of the samples for the threshold in a piece, some at a time, and at last what is noted about it.
 
-    These two are of the samples that chose nothing, also where those that chose are for the threshold as well.
+    The notes, and what the sets are fitted on, are of the samples that chose nothing, also where those that chose are
+    for the threshold as well.
     """
-    start = 0
-    for batch in batches:
+    notes = FitNotes(policy.num_classes, request.seed, starts[piece.number])
+    set_fit = None if set_fit is None else set_fit.for_piece()
+    for start, batch in piece.batches():
         notes.add_batch(batch)
         chose_nothing = draw_uniform(request.seed, start, len(batch)) >= share
         rows = np.arange(len(batch)) if tests_all else np.flatnonzero(chose_nothing)
@@ -382,7 +437,7 @@ def _score_for_threshold(
             classes = (judged.predicted, y[counted]) if needs_labels else (judged.predicted,)
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             offset += len(part)
-        start += len(batch)
+    yield PieceNotes(notes, [] if set_fit is None else set_fit.scores)
 
 
 class _JudgedRows(NamedTuple):

@@ -38,7 +38,7 @@ from calibrant.policy.formula import Decisions, decide, decision_formula
 from calibrant.policy.prediction_sets import predict_sets
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
 from calibrant.posthoc.scores import Score
-from calibrant.predictions import FLOOR, Predictions, class_name, customary_positive
+from calibrant.predictions import FLOOR, LOCAL, PassEngine, Predictions, class_name, customary_positive
 from calibrant.promises import Promise, Risk, Sets
 from calibrant.promises.base import read_promise
 from calibrant.promises.price import Answered, Price
@@ -154,6 +154,7 @@ class Policy(Entries):
         repeats: Literal["first"] | None = None,
         seed: int = 0,
         progress: Progress = silent,
+        engine: PassEngine = LOCAL,
         **shortcuts: Unpack[Shortcuts],
     ) -> Policy:
         """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
@@ -181,6 +182,8 @@ class Policy(Entries):
                 guarantee takes samples to be independent.
             seed: of the split, and of the random numbers of randomised sets.
             progress: called as the passes over the predictions advance: two, and a third with sets.
+            engine: what goes through the predictions, if not this process alone: ``calibrant.predictions.OnRay()``
+                for a cluster.
             **shortcuts: the same in other words: ``target_risk``, or instead ``target_coverage``, the share of
                 samples to answer; ``by_class``, so that the risk holds for every predicted class; ``costs``,
                 ``target_cost`` and ``abstain_cost``, as of `calibrant.promises.Cost`; ``group`` for ``by``;
@@ -206,7 +209,7 @@ class Policy(Entries):
         request = read_request(
             predictions, promise, confidence, by, sets, method, calibrator, score, centre, seed, shortcuts
         )
-        return fit_policy(predictions, request, repeats, progress)
+        return fit_policy(predictions, request, repeats, progress, engine)
 
     def __repr__(self) -> str:
         return f"Policy({self.summary!r})"

@@ -7,19 +7,22 @@ it, `PredictionSets`, is in `calibrant.promises.sets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant.base.arrays import Array, as_kind_of, cache_chunks, row_slices
 from calibrant.base.checks import Bools, Ints, check_finite
+from calibrant.base.progress import Progress, silent
 from calibrant.metrics import Doubles
 from calibrant.policy.formula import check_input, decide, logits_formula
 from calibrant.policy.selection import ChoiceSamples
 from calibrant.posthoc import NumpyOps, softmax
-from calibrant.predictions import Predictions
+from calibrant.predictions import LOCAL, PassEngine, Piece, Predictions
 from calibrant.promises.sets import PredictionSets, SetCounts, Sets, choose_penalty, conformal_quantile, set_scores
 from calibrant.promises.split import draw_uniform
 
@@ -73,8 +76,13 @@ class SetFit:
             self.penalty, self.free_ranks = choose_penalty(
                 probabilities, labels, target.level, target.penalty, target.free_ranks, draw
             )
-        self._scores: list[Doubles] = []
-        self._labels: list[Ints] = []
+        self.scores: list[tuple[Doubles, Ints]] = []  # of the true classes, and these
+
+    def for_piece(self) -> SetFit:
+        """The same fit, which has no scores yet."""
+        fit = copy.copy(self)
+        fit.scores = []
+        return fit
 
     def add(self, numbers: Ints, probabilities: Doubles, labels: Ints) -> None:
         """Take the scores of the true classes of samples that are not of the choice.
@@ -87,13 +95,12 @@ class SetFit:
         if self.target.randomised:
             draw = _random(self.seed, _FITTING, start, int(numbers[-1]) - start + 1)[numbers - start]
         scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
-        self._scores.append(scores[np.arange(len(labels)), labels])
-        self._labels.append(labels.astype(np.int64))
+        self.scores.append((scores[np.arange(len(labels)), labels], labels.astype(np.int64)))
 
     def finish(self) -> PredictionSets:
         """The sets with their quantiles."""
-        scores = np.concatenate([np.empty(0), *self._scores])
-        labels = np.concatenate([np.empty(0, np.int64), *self._labels])
+        scores = np.concatenate([np.empty(0), *(scores for scores, _ in self.scores)])
+        labels = np.concatenate([np.empty(0, np.int64), *(labels for _, labels in self.scores)])
         target, groups = self.target, [scores]
         if target.method == "class-conditional":
             groups = [scores[labels == k] for k in range(self.policy.num_classes)]
@@ -109,16 +116,31 @@ class SetFit:
         )
 
 
-def count_sets(policy: Policy, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
+def count_sets(
+    policy: Policy,
+    predictions: Predictions,
+    seed: int,
+    share: float,
+    progress: Progress = silent,
+    engine: PassEngine = LOCAL,
+) -> PredictionSets:
     """The sets of a policy, with what they are on the samples of the quantile."""
     assert policy.sets is not None
-    counts, start = SetCounts(policy.num_classes), 0
-    for batch in batches:
+    counts = SetCounts(policy.num_classes)
+    work = partial(count_sets_of, policy=policy, seed=seed, share=share)
+    for part in engine.run(work, predictions, "reading for the sets", progress):
+        counts.absorb(part)
+    return replace(policy.sets, counts=counts)
+
+
+def count_sets_of(piece: Piece, policy: Policy, seed: int, share: float) -> Iterator[SetCounts]:
+    """What the sets are on those samples of a piece."""
+    counts = SetCounts(policy.num_classes)
+    for start, batch in piece.batches():
         rows = np.flatnonzero(draw_uniform(seed, start, len(batch)) >= share)
         if len(rows):
             values, names = getattr(batch, batch.holds), None if policy.group is None else batch.groups[policy.group]
             members: Bools = predict_sets(policy, values, start)
             accept = decide(policy, values, names).accept
             counts.add(members[rows], accept[rows], batch.labels[rows], batch.ignore_index)
-        start += len(batch)
-    return replace(policy.sets, counts=counts)
+    yield counts

@@ -8,8 +8,9 @@ what either costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from calibrant.base.arrays import Array, class_rows, join_rows, row_slices, take_rows
 from calibrant.base.checks import Bools, Ints, check_choice, check_finite
+from calibrant.base.progress import Progress, silent
 from calibrant.metrics import AurcChanges, Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
 from calibrant.posthoc import (
     FOLDS,
@@ -36,7 +38,7 @@ from calibrant.posthoc import (
     scores_by_reading,
 )
 from calibrant.posthoc.scores import FORMULAS, NORMALISED, Score
-from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
+from calibrant.predictions import FLOOR, LOCAL, Digits, PassEngine, Piece, Predictions, log_probabilities
 from calibrant.promises.split import BLOCK, FEWEST_FOR_CHOICE, draw_uniform, share_for_choice
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
@@ -85,33 +87,90 @@ def group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArra
     return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
 
 
-def collect_choice(
-    batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits
-) -> ChoiceSamples:
-    """The samples for the choice; of very many, a part. All probabilities are added to ``digits``."""
-    parts: list[ChoiceRows] = []
-    start, size, limit, image_size, most = 0, 0, share, 1, MOST_ROWS
-    for batch in batches:
-        draw = draw_uniform(seed, start, len(batch))
+class ChoiceCollection:
+    """The samples for the choice of some consecutive samples; of very many, those with the smallest random numbers.
+
+    These do not depend on the batches and pieces that the samples came in. All probabilities are added to ``digits``.
+    """
+
+    def __init__(self, seed: int, share: float, group: str | None, digits: Digits) -> None:
+        self.seed, self.group, self.digits = seed, group, digits
+        self.limit, self.most, self.image_size, self.seen = share, MOST_ROWS, 1, 0
+        self.is_cut = False  # whether there were very many
+        self.parts: list[ChoiceRows] = []
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return sum(len(part.labels) for part in self.parts)
+
+    def add(self, start: int, batch: Predictions) -> None:
+        """Take those of a batch that has ``start`` samples before it."""
+        self.seen += len(batch)
+        draw = draw_uniform(self.seed, start, len(batch))
         if batch.holds == "probabilities":
-            digits.add(batch.probabilities)
-        rows = np.flatnonzero(draw < limit)
+            self.digits.add(batch.probabilities)
+        rows = np.flatnonzero(draw < self.limit)
         if len(rows):
             values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
-            samples = ChoiceRows(values, labels, rows + start, draw[rows], group_names(batch, group, rows))
-            parts.append(_counted_positions(samples, batch.ignore_index))
-            size += len(parts[-1].labels)
-            most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))
-            image_size = labels[0].size
-        start += len(batch)
-        if size > 2 * most:
-            joined = join_rows(parts)
-            limit = float(np.partition(joined.draw, most)[most])  # rows of one image share theirs, and go together
-            parts = [take_rows(joined, joined.draw < limit)]
-            size = len(parts[0].labels)
-    if not size:
-        raise ValueError(f"no sample that counts is among those for the choice: {start} are too few")
-    return ChoiceSamples(join_rows(parts), -(-image_size // _stride(image_size)))
+            samples = ChoiceRows(values, labels, rows + start, draw[rows], group_names(batch, self.group, rows))
+            self.parts.append(_counted_positions(samples, batch.ignore_index))
+            self.most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))
+            self.image_size = labels[0].size
+        if self.size > 2 * self.most:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.is_cut = True
+        joined = join_rows(self.parts)
+        if len(joined.draw) > self.most:
+            # Rows of one image share theirs, and go together.
+            self.limit = min(self.limit, float(np.partition(joined.draw, self.most)[self.most]))
+        self.parts = [take_rows(joined, joined.draw < self.limit)]
+
+    def absorb(self, other: ChoiceCollection) -> None:
+        """Add the samples of a later piece."""
+        self.digits.absorb(other.digits)
+        self.parts += other.parts
+        self.seen += other.seen
+        self.limit, self.most = min(self.limit, other.limit), min(self.most, other.most)
+        self.image_size, self.is_cut = max(self.image_size, other.image_size), self.is_cut or other.is_cut
+        if self.parts and (self.is_cut or self.size > 2 * self.most):
+            self._cut()
+
+    def finish(self) -> ChoiceSamples:
+        """The samples."""
+        if not self.size:
+            raise ValueError(f"no sample that counts is among those for the choice: {self.seen} are too few")
+        if self.is_cut:
+            self._cut()
+        return ChoiceSamples(join_rows(self.parts), -(-self.image_size // _stride(self.image_size)))
+
+
+def collect_choice(
+    predictions: Predictions,
+    seed: int,
+    share: float,
+    group: str | None,
+    digits: Digits,
+    progress: Progress = silent,
+    engine: PassEngine = LOCAL,
+) -> ChoiceSamples:
+    """The samples for the choice; of very many, a part. All probabilities are added to ``digits``."""
+    work = partial(collect_choice_of, seed=seed, share=share, group=group)
+    first, *others = engine.run(work, predictions, "reading for the choice", progress)
+    for part in others:
+        first.absorb(part)
+    digits.absorb(first.digits)
+    return first.finish()
+
+
+def collect_choice_of(piece: Piece, seed: int, share: float, group: str | None) -> Iterator[ChoiceCollection]:
+    """The samples for the choice that a piece has."""
+    collection = ChoiceCollection(seed, share, group, Digits(piece.predictions.num_classes))
+    for start, batch in piece.batches():
+        collection.add(start, batch)
+    yield collection
 
 
 def _stride(image_size: int) -> int:
