@@ -32,7 +32,17 @@ from calibrant.metrics import (
 )
 from calibrant.policy import Outcome, Policy
 from calibrant.posthoc import logits_of
-from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
+from calibrant.predictions import (
+    FLOOR,
+    WEIGHT,
+    Digits,
+    Predictions,
+    RepeatCount,
+    check_group,
+    describe_weights,
+    find_oddities,
+    replace_data,
+)
 
 NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
 ERRORS_KEPT = 50
@@ -93,10 +103,18 @@ class Collected:
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
-    warnings: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    oddities: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    weight_title: str = ""  # the column of weights, if there is one, and between which numbers they lie
+    weight_range: tuple[float, float] = (math.inf, -math.inf)
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
     class_levels: Levels | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks odd about the values, and what was taken for weights, one sentence each."""
+        weights = [describe_weights(self.weight_title, *self.weight_range)] if self.weight_title else []
+        return self.oddities + weights
 
     @property
     def floor(self) -> float:
@@ -249,7 +267,11 @@ def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def add_batch(collected: Collected, batch: Predictions) -> None:
     """Count a batch."""
     if collected.rows == 0:
-        collected.warnings += batch.remarks
+        collected.oddities += find_oddities(batch._store)
+    if batch.weight is not None:
+        collected.weight_title = batch._store.title(WEIGHT)
+        low, high = collected.weight_range
+        collected.weight_range = min(low, float(batch.weight.min())), max(high, float(batch.weight.max()))
     for top, values in _judged_blocks(batch, collected):
         _observe(collected, batch, top, values)
     _add_to_checksums(collected, batch)

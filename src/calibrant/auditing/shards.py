@@ -124,6 +124,8 @@ def _absorb(total: Collected, part: Part) -> None:
     total.judged.absorb(added.judged)
     total.logits.absorb(added.logits)
     total.rows, total.samples = added.rows, added.samples
+    lows, highs = zip(total.weight_range, added.weight_range, strict=True)
+    total.weight_range = min(lows), max(highs)
     total.impossible += added.impossible
     total.impossible_weights += added.impossible_weights
     total.errors += added.errors
