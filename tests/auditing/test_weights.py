@@ -154,3 +154,21 @@ def test_only_the_ratios_of_weights_of_images_count():
     )
     for name, limits in small.items():
         assert limits == pytest.approx(large[name], rel=1e-9, nan_ok=True), name
+
+
+def test_models_are_compared_with_the_same_weights_only():
+    weight = RNG.gamma(1.0, 1.0, len(LABELS))
+    first = predictions(weight)
+    for other in (predictions(weight[::-1]), predictions()):
+        result = audit(first, other, **PLAIN)
+        assert result.document["comparisons"] == []
+        assert any("weights are not the same" in note for note in result.models[1]["notes"])
+        with pytest.raises(ValueError, match=facts("baseline", "weights")):
+            check(first, "ece no worse by 0.01", baseline=other)
+    assert audit(first, predictions(2 * weight), **PLAIN).document["comparisons"]
+
+
+def test_a_group_without_weight_is_not_judged():
+    weight = np.where(SITE == "a", 0.0, RNG.gamma(1.0, 1.0, len(LABELS)))
+    judged = check(predictions(weight), "accuracy >= 0.01", groups="site").requirements
+    assert [judgement.group for judgement in judged] == ["", "site=b"]

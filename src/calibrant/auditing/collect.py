@@ -28,6 +28,7 @@ from calibrant.metrics import (
     TopLabel,
     base_bins,
     cells_of_confidence,
+    check_weight,
     top_label_blocks,
 )
 from calibrant.policy import Outcome, Policy
@@ -153,6 +154,18 @@ class Collected:
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         losses = {"nll": nll, "brier": brier} if self.holds != "confidence" else {}
         return Judged(confidence, correct, weight=weight[0] if weight else None, **losses)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether some sample has a weight above 0."""
+        return bool(self.sketch.base_counts.any())
+
+    def weighs_like(self, other: Collected) -> bool:
+        """Whether another set of as many samples has the same weights, up to a factor, where they were kept."""
+        ours, theirs = (check_weight(part.pairs().weight, part.judged.count) for part in (self, other))
+        if ours is None or theirs is None:
+            return ours is theirs
+        return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, rtol=1e-6, atol=0))
 
     @property
     def overall(self) -> Breakdown:

@@ -405,7 +405,8 @@ def _split(
             add_batch(collected, rows)
             if outcome is not None:
                 outcome.add(rows, outcome.policy.decide(rows))
-    return dict(sorted(parts.items()))
+    # Of a group whose samples all have weight 0 there is nothing to say.
+    return {name: part for name, part in sorted(parts.items()) if part[0].is_heavy or not part[0].samples}
 
 
 def _judge(requirement: Requirement, group: str, interval: Interval, samples: int) -> Judgement:
