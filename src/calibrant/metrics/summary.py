@@ -233,6 +233,8 @@ def _bound_of_order(name: str, groups: Groups, value: float, settings: dict[str,
 def _bound_of_place(name: str, groups: Groups, value: float, settings: dict[str, Any]) -> float:
     """What the unknown place inside the cells can make of a calibration error."""
     assert groups.low is not None
+    if name not in ("ece", "mce", "aece", "smooth_ece"):
+        return 1.0  # nothing is known of how it moves with the confidences
     half = groups.score - groups.low  # no confidence is further from the middle of its cell
     right = groups.count - groups.errors
     off = groups.count * half
