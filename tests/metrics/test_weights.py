@@ -154,3 +154,9 @@ def test_a_risk_that_is_reached_exactly_is_within_the_limit(ties, seed):
         coverage = M.coverage_at_risk(*repeated, risk, ties=ties)
         weighted = M.coverage_at_risk(confidence, correct, risk, ties=ties, weight=times)
         assert weighted == pytest.approx(coverage, abs=1e-9 if ties == "together" else 1 / times.sum())
+
+
+def test_context_reliance_has_the_weighted_metrics():
+    row = M.context_reliance(CONFIDENCE, CORRECT, weight=WEIGHT)
+    names = ("accuracy", "overconfidence", "underconfidence", "mean_confidence")
+    assert list(row) == [call(name, CONFIDENCE, CORRECT, weight=WEIGHT) for name in names]
