@@ -18,7 +18,9 @@ from calibrant.auditing.collect import Collected, collect
 from calibrant.metrics import ConfidenceSketch
 
 #: The most a row may take by the floor, where the data are logits.
-TIME_LIMITS = {"sketch": 1.0, "audit collect": 1.5}
+TIME_LIMITS = {
+    "sketch": 1.2, "audit collect": 2.0, "ece of top_label": 1.5, "nll": 2.0, "brier": 2.0, "classwise_ece": 4.0,
+}  # fmt: skip
 #: The most a value may lie from the reference.
 ERROR_LIMIT = 1e-5
 #: What rounding may add to the bound that a sketch states.
@@ -195,6 +197,7 @@ def rows_of(data: Data) -> list[Row]:
     ]
     if not data.is_pairs:
         rows.append(Row("top_label", lambda: metrics.top_label(*data.arrays.values())))
+        rows.append(Row("ece of top_label", lambda: metrics.ece(*metrics.top_label(*data.arrays.values())[::2])))
     rows += exact_rows(data)
     for row in rows:
         row.limits = {} if data.is_pairs or row.name not in TIME_LIMITS else {"time": TIME_LIMITS[row.name]}

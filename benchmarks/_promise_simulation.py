@@ -19,7 +19,7 @@ from benchmarks.guarantee import SHAPES, TIES
 from calibrant.promises import Precision, Promise, Risk
 from calibrant.promises.cost import CostSamples, find_loosest_by_cost
 from calibrant.promises.expected_risk import expected_risk_threshold
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget
+from calibrant.promises.parts import ScoredSamples, ThresholdData, ThresholdTarget
 from calibrant.promises.recall import recall_threshold
 
 Doubles = npt.NDArray[np.float64]
@@ -88,7 +88,8 @@ def _draw_classes(setting: PromiseSetting, rng: np.random.Generator, groups: int
     if setting.promise == "precision":
         promise = Precision(1, 1 - setting.target)
     target, column = ThresholdTarget(setting.target, None, 1 - DELTA), "site" if groups > 1 else None
-    classes = promise.find(part(~is_plan), part(is_plan), target, column, 0.2, None).class_thresholds or ()
+    data = ThresholdData(part(~is_plan), part(is_plan), target, column, 0.2)
+    classes = promise.find(data).class_thresholds or ()
     covered, broken = 0.0, False
     for own in classes:
         share, loss = setting.mean_loss(MIXED[setting.shape][own.label], own.threshold.value)

@@ -21,7 +21,7 @@ package.
 
 - sketch: a `ConfidenceSketch` is made, updated with all data and computed, which gives every metric of the tables
   except class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst
-  errors and a sample. Numbers in bold exceed a target: 1 floor for the sketch, 1.5 floors for the audit's pass.
+  errors and a sample. Numbers in bold exceed a target: {limits} floors.
 - The exact functions take confidence and correctness; top_label computes these from logits. Intervals rest on
   {replicates} bootstrap replicates, for every metric at once.
 - "Its bound" is what the sketch states about its cells alone; confidences from float32 logits carry a rounding error of
@@ -55,6 +55,7 @@ def metrics_part(results: dict[str, Any]) -> str:
         also=', and "trained", where most confidences are near 1' if trained else "",
         rounds=settings["rounds"],
         replicates=settings["replicates"],
+        limits=", ".join(f"{limit:g} for {name}" for name, limit in results["targets"]["time by the floor"].items()),
         machine=machine(results["environment"]),
     )
     parts = [head, *(_section(data) for data in results["data"])]
@@ -110,9 +111,10 @@ def _section(data: dict[str, Any]) -> str:
     lines = []
     for metric in [*(name for name, row in rows.items() if row["metric"]), "ece + aece + aurc"]:
         row, found, rival = rows.get(metric), one_pass.get(metric, {}), rivals.get(metric)
-        cells = ["", "", ""]
+        cells = [""] * 4
         if row is not None:
-            cells = [_ms(row["seconds"]), _megabytes(row["peak"]), _small(row["error"])]
+            by_floor = _bold(f"{row['ratio']['median']:.3g}", "time" in row["verdict"])
+            cells = [_ms(row["seconds"]), by_floor, _megabytes(row["peak"]), _small(row["error"])]
         elif rival is None:
             continue
         cells += [_small(found.get("error")), _small(found.get("bound"))]
@@ -121,7 +123,7 @@ def _section(data: dict[str, Any]) -> str:
             f"{rival['sketch_speed_up']:.3g}",
         ]  # fmt: skip
         lines.append([metric, *cells])
-    columns = ["metric", "exact, ms", "MB", "error", "one pass, error", "its bound"]
+    columns = ["metric", "exact, ms", "by the floor", "MB", "error", "one pass, error", "its bound"]
     columns += ["fastest peer", "ms", "error", "exact, times faster", "sketch, times faster"]
     return "\n".join([*parts, table(columns, lines)])
 

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
 from calibrant.posthoc import msp
-from calibrant.promises import threshold_for_risk
+from calibrant.promises import Cost, Recall, Risk, Sets, threshold_for_risk
 from calibrant.promises.split import draw_uniform
 from tests.helpers.errors import facts
 from tests.helpers.policies import drawn, masks
@@ -189,6 +189,16 @@ COSTS = [[0, 1], [1, 0]]
         ({"sets": 0.9, "set_penalty": 0.1}, "set_penalty 'raps' 'lac'"),
         ({"sets": 0.9, "set_randomised": True}, "set_randomised 'aps' 'raps' 'lac'"),
         ({"set_method": "aps"}, "sets 0.95"),
+        ({"sets": Sets(0.9), "set_method": "aps"}, "sets 0.95"),
+        ({"sets": "many"}, "sets many"),
+        ({"promise": 0.1, "target_risk": 0.2}, "0.1 0.2"),
+        ({"promise": Risk(0.1), "target_risk": 0.2}, "target_risk risk"),
+        ({"promise": Risk(0.1), "target_coverage": 0.5}, "coverage"),
+        ({"promise": Risk(None)}, "risk target"),
+        ({"promise": Recall("cat", 0.9), "costs": COSTS}, "promise costs"),
+        ({"promise": "recall[cat] >= 0.9", "costs": COSTS}, "costs recall"),
+        ({"promise": "cost <= 0.5", "costs": COSTS, "target_cost": 0.5}, "promise costs"),
+        ({"promise": 0.1, "by": "site", "group": "site"}, "by group"),
     ],
 )
 def test_what_does_not_go_together(asked, told):
@@ -197,6 +207,29 @@ def test_what_does_not_go_together(asked, told):
     data = Predictions.from_logits(logits, labels, class_names=["cat", "dog"], groups=groups)
     with pytest.raises(ValueError, match=facts(*told.split())):
         Policy.fit(data, **asked)
+
+
+def test_words_of_their_own_ask_for_the_same():
+    """Shortcuts, written promises and promises as objects are one request."""
+    logits, labels = drawn(700, 2)
+    groups = {"site": np.arange(700) % 2}
+    data = Predictions.from_logits(logits, labels, class_names=["cat", "dog"], groups=groups)
+    cost = {"costs": np.array(COSTS), "abstain_cost": 0.7}
+    for first, second in (
+        ({"promise": Risk(0.2), "by": "site"}, {"target_risk": 0.2, "group": "site"}),
+        ({"promise": Risk(0.2, by_class=True)}, {"target_risk": 0.2, "by_class": True}),
+        ({"promise": "risk <= 20%"}, {"promise": 0.2}),
+        ({"promise": Recall("cat", 0.8)}, {"promise": "recall[cat] >= 80%"}),
+        ({"promise": Cost(0.3, COSTS, abstain_cost=0.7)}, {"target_cost": 0.3, **cost}),
+        ({"promise": "cost <= 0.3", **cost}, {"target_cost": 0.3, **cost}),
+        (
+            {"promise": Risk(0.2), "sets": Sets(0.9, method="raps", penalty=0.1)},
+            {"promise": 0.2, "sets": 0.9, "set_method": "raps", "set_penalty": 0.1},
+        ),
+    ):
+        assert Policy.fit(data, **first).document == Policy.fit(data, **second).document
+    with pytest.raises(TypeError, match="colour"):
+        Policy.fit(data, colour="red")
 
 
 def test_what_cannot_be_fitted_on_is_refused():

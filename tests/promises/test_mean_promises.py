@@ -12,7 +12,7 @@ from calibrant.promises import Cost, threshold_for_cost
 from calibrant.promises.cost import FRACTIONS
 from calibrant.promises.expected_risk import expected_risk_threshold
 from calibrant.promises.images import can_show_risk
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget
+from calibrant.promises.parts import ScoredSamples, ThresholdData, ThresholdTarget
 from calibrant.promises.recall import recall_threshold
 from tests.helpers.policies import drawn
 
@@ -97,7 +97,7 @@ def test_no_answer_is_expected_to_cost_more_than_none():
     part = ScoredSamples(score, labels == predicted, predicted=predicted, labels=labels)
     for abstain_cost, value in ((None, -math.inf), (0.25, -0.25)):
         asked = Cost(0.6, [[0.0, 1.0], [1.0, 0.0]], abstain_cost=abstain_cost)
-        found = asked.find(part, part, ThresholdTarget(None, None, 0.95), None, 0.0, None)
+        found = asked.find(ThresholdData(part, part, ThresholdTarget(None, None, 0.95)))
         assert found.threshold.value == value
         answers = score >= value
         assert found.promise.tally == (answers.sum(), (labels != predicted)[answers].sum())

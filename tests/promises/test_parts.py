@@ -13,6 +13,7 @@ from calibrant import Policy, Predictions
 from calibrant.promises import parts
 from calibrant.promises.parts import (
     ScoredSamples,
+    ThresholdData,
     ThresholdTarget,
     find_testable_parts,
     plan_search,
@@ -124,7 +125,7 @@ def answered(rates, samples, rng, risk=0.1, confidence=0.9):
     correct = rng.random(len(predicted)) >= np.asarray(rates)[predicted]
     scored = ScoredSamples(rng.random(len(predicted)), correct, predicted=predicted, labels=predicted)
     target = ThresholdTarget(risk, None, confidence)
-    return thresholds_by_class(scored, None, risk, lambda part: RISK, target, None, 0.0)[1]
+    return thresholds_by_class(ThresholdData(scored, None, target), risk, lambda part: RISK)[1]
 
 
 @pytest.mark.slow

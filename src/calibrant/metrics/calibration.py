@@ -355,8 +355,8 @@ def _sum_bins(
         sure, right = values[rows], correct[rows]
         index = find_bins(sure, edges) if side == "left" else np.searchsorted(edges[1:-1], sure, side=side)
         if weight is None:
-            hits = np.bincount(index[right], minlength=bins)
-            return np.bincount(index, minlength=bins), np.bincount(index, sure, minlength=bins), hits
+            wrong, hits = np.bincount(2 * index + right, minlength=2 * bins).reshape(bins, 2).T
+            return wrong + hits, np.bincount(index, sure, minlength=bins), hits
         w = weight[rows]
         columns = (w, w * sure, w * right)
         return tuple(np.bincount(index, column, minlength=bins) for column in columns)  # type: ignore[return-value]

@@ -26,7 +26,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import Array, Doubles, Precision, class_rows, in_threads, precision_of, row_slices, take_rows
+from calibrant.base.arrays import (
+    Array,
+    Doubles,
+    Precision,
+    class_rows,
+    in_threads,
+    precision_of,
+    row_slices,
+    sum_along,
+    sum_products,
+    take_rows,
+)
 from calibrant.base.checks import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence
 
@@ -256,7 +267,7 @@ def _reduce_chunk(
         np.exp(shares, out=shares)
         largest = position(predicted)
         flat[largest] = 0
-        others = shares.sum(axis).astype(np.float64, copy=False)
+        others = sum_along(shares, axis).astype(np.float64, copy=False)
         squares = 1 + sum_products(shares, shares, axis).astype(np.float64, copy=False)
         if by_class is not None:
             flat[largest] = 1
@@ -316,12 +327,6 @@ def _first_equal(values: Array, top: Array) -> Ints:
     np.multiply(is_top, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
     first: Ints = np.subtract(classes, ranks.max(0), dtype=np.int64)
     return np.minimum(first, classes - 1)  # of NaN, which equals nothing
-
-
-def sum_products(first: Array, second: Array, axis: int) -> Array:
-    """Sums of products along an axis of two arrays of two dimensions."""
-    sums: Array = np.einsum("ij,ij->j" if axis == 0 else "ij,ij->i", first, second)
-    return sums
 
 
 def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision | None) -> Finished:

@@ -264,23 +264,43 @@ def _group_weighted(score: Doubles, correct: Bools, weight: Doubles) -> Groups:
 def _group_rising(score: Floats, correct: Bools) -> tuple[Doubles, Ints, Ints]:
     """Scores that are not negative, the lowest first, their counts and their errors.
 
-    The bits of such float64 order as whole numbers do, and leave the highest bit free. Moved up by one, they make room
-    for the error at the other end, so that one plain sort, much faster than one with an index, does everything.
+    The bits of such floats order as whole numbers do, and leave the highest bit free. Moved up by one, they make room
+    for the error at the other end, so that one plain sort, much faster than one with an index, does everything; and one
+    of float32 takes half the time.
     """
-    keys = np.add(score, 0.0, dtype=np.float64).view(np.uint64)  # adding 0 makes -0.0 the same score as 0.0
+    keys: Any = np.add(score, 0, dtype=score.dtype)  # adding 0 makes -0.0 the same score as 0.0
+    keys = keys.view(np.uint32 if score.itemsize == 4 else np.uint64)
     keys <<= 1
     np.bitwise_or(keys, ~correct, out=keys)
     keys.sort()
     is_first = np.empty(len(keys), dtype=np.bool_)
     is_first[0] = True
-    np.greater(keys[1:] ^ keys[:-1], 1, out=is_first[1:])
-    errors = (keys & 1).view(np.int64)
-    if is_first.all():  # the usual case of many samples, which saves three large arrays
-        keys >>= 1
-        return keys.view(np.float64), np.ones(len(keys), dtype=np.int64), errors
-    start = np.flatnonzero(is_first)
-    count = np.diff(start, append=len(keys))
-    return (keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start)
+
+    def compare(rows: slice) -> None:
+        np.not_equal(keys[1:][rows], keys[:-1][rows], out=is_first[1:][rows])
+
+    for _ in in_threads(compare, row_slices(len(keys) - 1, 1)):
+        pass
+    if is_first.all():  # the usual case of many samples, which saves two large arrays
+        number = np.ones(len(keys), dtype=np.int64)
+    else:
+        start = np.flatnonzero(is_first)
+        number = np.diff(start, append=len(keys))
+        keys = keys[start]
+    is_wrong = (keys & 1).astype(np.int64)
+    keys >>= 1
+    values, errors = keys.view(score.dtype).astype(np.float64), number * is_wrong
+    # A score that has right and wrong predictions has two keys, of which the second is added to the first.
+    is_second = np.append(False, keys[1:] == keys[:-1])
+    second = np.flatnonzero(is_second)
+    if not len(second):
+        return values, number, errors
+    group, begin = second - 1 - np.arange(len(second)), ~is_second
+    values, added, added_errors = values[begin], number[second], errors[second]
+    number, errors = number[begin], errors[begin]
+    number[group] += added
+    errors[group] += added_errors
+    return values, number, errors
 
 
 def _sum_of_risks(groups: Groups) -> Any:

@@ -31,7 +31,7 @@ from calibrant.predictions import (
     resolve_repeats,
 )
 from calibrant.promises import Cost, Promise, Risk, Sets, parse_promises
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget
+from calibrant.promises.parts import ScoredSamples, ThresholdData, ThresholdTarget
 from calibrant.promises.split import (
     FEWEST_FOR_CHOICE,
     FEWEST_FOR_SCORE,
@@ -119,9 +119,10 @@ def read_request(
     if unknown := set(shortcuts) - set(Shortcuts.__annotations__):
         raise TypeError(f"Policy.fit() got an unexpected argument {min(unknown)!r}")
     check_fittable(predictions)
-    coverage, group = shortcuts.get("target_coverage"), shortcuts.get("group", by)
-    if by is not None and group != by:
+    coverage, group = shortcuts.get("target_coverage"), shortcuts.get("group")
+    if by is not None and group is not None:
         raise ValueError(f"by and group are the same: give one of them, got {by!r} and {group!r}")
+    group = by if group is None else group
     asked = read_promise(promise, shortcuts)
     check_compatible(asked, coverage, method, score, group)
     asked = asked.bind(predictions)
@@ -317,7 +318,8 @@ def _add_threshold(
         assert plan is not None
         return policy.model_copy(update=request.promise.find_on_images(scored, plan, request.target)._asdict())
     samples, group = ScoredSamples.join(scored), request.group
-    thresholds = request.promise.find(samples, plan, request.target, group, share, policy.class_names)
+    data = ThresholdData(samples, plan, request.target, group, share, policy.class_names)
+    thresholds = request.promise.find(data)
     policy = policy.model_copy(update={**thresholds._asdict(), "group": group})
     answers = samples.predicted[samples.score >= policy.limits_of(samples.groups, samples.predicted)]
     is_same = bool(len(answers) and (answers == answers[0]).all())

@@ -7,21 +7,21 @@ Softmax does not see a common offset, but a p-norm does: by default the logits a
 chosen for the user, both readings are tried, and the one with the lower AURC is taken (`best_norm`).
 
 p is chosen from 1 to 10 by AURC on held-out data; when no p beats the softmax's own confidence (MSP), that is used and
-``fell_back_`` says so. All powers are tried in one pass over the logits. The scores behind that choice have the logits'
-precision, those that `score` gives are float64.
+``fell_back_`` says so. All powers are tried in one pass over the logits. The scores and the confidence behind that
+choice have the logits' precision, those that `score` gives are float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from calibrant.base.arrays import Array, Doubles, as_kind_of, in_threads, sum_along, sum_products
 from calibrant.base.checks import Bools, Ints, as_logits, check_integer
 from calibrant.metrics import aurc
-from calibrant.metrics.kernel import FEW, reduce_rows
+from calibrant.metrics.kernel import find_largest
 from calibrant.posthoc.base import Parameters, Stream, logits_of, map_rows
 from calibrant.posthoc.ops import NumpyOps, Ops, V, softmax
 from calibrant.predictions import FLOOR, Predictions
@@ -94,7 +94,7 @@ class LogitNorm(Parameters):
     def scores(self, logits: Any) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
         powers = self._powers()
-        parts = list(map_rows(lambda z: self._scores(z, powers), as_logits(logits)))
+        parts = list(map_rows(lambda z: self._scores(z, _relative(z), powers), as_logits(logits)))
         return {p: np.concatenate([part[p] for part in parts]) for p in powers}
 
     def _powers(self) -> Sequence[int]:
@@ -102,13 +102,17 @@ class LogitNorm(Parameters):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
         return [check_integer("powers", p, 1) for p in self.powers]
 
-    def _scores(self, z: Array, powers: Sequence[int]) -> dict[int, Array]:
+    def _scores(self, z: Array, relative: _Relative, powers: Sequence[int]) -> dict[int, Array]:
         """The scores of rows ``[n, C]`` for several p; sums of v^p are those of two powers of about half of p."""
-        axis = 1 if z.shape[1] > FEW else 0
+        x, axis, top = relative.x, relative.axis, relative.top
         v = z if axis == 1 else np.ascontiguousarray(z.T)
         if self.centre:
-            v = v - v.mean(axis, keepdims=True, dtype=np.float64).astype(v.dtype)
-        top, v = v.max(axis), np.abs(v)
+            # Of float32 from the distances to the largest, which have no offset: a mean in float64 takes three times
+            # as long.
+            mean = v.mean(axis) if v.dtype == np.float64 else top + sum_along(x, axis) / z.shape[1]
+            mean = mean.astype(v.dtype)
+            v, top = v - np.expand_dims(mean, axis), top - mean
+        v, top = np.abs(v), top.astype(v.dtype)
         size, tiny = v.max(axis), np.finfo(v.dtype).tiny
         # Relative to the largest, so that no power overflows or vanishes.
         v /= np.expand_dims(np.maximum(size, tiny), axis)
@@ -128,9 +132,12 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, lis
     powers = [norm._powers() for norm in norms]
 
     def work(z: Array, y: Ints) -> tuple[Doubles, Bools, list[dict[int, Array]]]:
-        reduced = reduce_rows(z, y, "logits", np.float64)
-        scores = [norm._scores(z, tried) for norm, tried in zip(norms, powers, strict=True)]
-        return 1 / (1 + reduced.others), reduced.predicted == y, scores
+        relative = _relative(z)
+        exps = np.exp(relative.x)
+        exps.reshape(-1)[relative.position] = 0  # which is 1, and would hide from rounding how little the others are
+        confidence = 1 / (1 + sum_along(exps, relative.axis).astype(np.float64, copy=False))
+        scores = [norm._scores(z, relative, tried) for norm, tried in zip(norms, powers, strict=True)]
+        return confidence, relative.predicted == y, scores
 
     confidence, correct, scores = zip(*data.map(work), strict=True)
     by_power = [
@@ -138,6 +145,22 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, Bools, lis
         for tried, parts in zip(powers, zip(*scores, strict=True), strict=True)
     ]
     return np.concatenate(confidence), np.concatenate(correct), by_power
+
+
+class _Relative(NamedTuple):
+    """Logits relative to the largest of their row, their axis of classes; the largest, its class and flat positions."""
+
+    x: Array
+    axis: int
+    top: Doubles
+    predicted: Ints
+    position: Ints
+
+
+def _relative(z: Array) -> _Relative:
+    x, axis, predicted, top, position = find_largest(z, "logits")
+    x -= np.expand_dims(top.astype(x.dtype, copy=False), axis)
+    return _Relative(x, axis, top, predicted, position(predicted))
 
 
 def fit_best_norm(

@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import Field, PlainSerializer
@@ -21,10 +21,18 @@ from calibrant.base.numbers import count, round_percent
 from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import Ops
 from calibrant.posthoc.scores import Score
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, class_name
 from calibrant.promises.bounds import binomial_tail, coverage_interval, risk_interval, upper_limit
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget
-from calibrant.promises.price import Answered, ClassAnswers, LossTally, Price
+from calibrant.promises.parts import ScoredSamples, ThresholdData, ThresholdTarget
+from calibrant.promises.price import (
+    Answered,
+    ClassAnswers,
+    LossTally,
+    Price,
+    always_the_majority,
+    price_of_errors,
+    with_idle_groups,
+)
 from calibrant.promises.thresholds import (
     ABSTAINS,
     ClassThreshold,
@@ -38,6 +46,7 @@ from calibrant.promises.thresholds import (
 #: In a file, an object of rows and loss.
 Seen = Annotated[LossTally, PlainSerializer(lambda tally: tally._asdict())]
 
+ClassNames: TypeAlias = Sequence[str] | None
 V = TypeVar("V")
 P = TypeVar("P", bound="type[Promise]")
 
@@ -233,25 +242,8 @@ class Promise(Entries):
     # How it is kept.
 
     @abstractmethod
-    def find(
-        self,
-        scored: ScoredSamples,
-        plan: ScoredSamples | None,
-        target: ThresholdTarget,
-        group: str | None,
-        share: float,
-        class_names: Sequence[str] | None,
-    ) -> FoundThresholds:
-        """The thresholds that keep it.
-
-        Args:
-            scored: the samples that are tested.
-            plan: those that plan the tests, if there are any.
-            target: the method and the confidence.
-            group: the column whose groups have thresholds of their own, or None.
-            share: of all samples, those that only chose and planned.
-            class_names: what classes are called in a reason.
-        """
+    def find(self, data: ThresholdData) -> FoundThresholds:
+        """The thresholds that keep it."""
 
     def find_on_images(
         self, parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget
@@ -299,28 +291,32 @@ class Promise(Entries):
     # In words.
 
     @abstractmethod
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
-        """How people ask for it, of all samples or of a part that has a threshold of its own."""
+    def clause(self, class_names: ClassNames) -> str:
+        """What holds, as a clause: "an answer costs at most 0.4 on average"."""
 
-    @abstractmethod
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
-        """The options of ``calibrant fit`` that ask for it with another mean loss."""
-
-    @abstractmethod
     def words(self, fitted: Fitted) -> str:
         """What holds for the answers, or for the samples, and with what confidence."""
+        return f"{sure(fitted)} {self.clause(fitted.class_names)}."
 
-    @abstractmethod
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
+    def subject(self, class_names: ClassNames, risk: float | None) -> str:
         """What is promised, as the subject of a sentence; ``risk`` is that of all answers, where there is one."""
+        return f"The promise that {self.clause(class_names)}"
 
-    @abstractmethod
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
-        """What it costs on the samples that were answered, with limits at a level."""
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
+        """How people ask for it, of all samples or of a part that has a threshold of its own."""
+        return PromiseTerms(self.of, is_least=">" in self.spelling)
 
-    @abstractmethod
+    def options(self, loss: float, class_names: ClassNames) -> list[str]:
+        """The options of ``calibrant fit`` that ask for it with another mean loss."""
+        scope = f"={class_name(self.labels[0], class_names)}" if self.labels else ""
+        return ["--promise", f"{self.of}{scope}:{1 - loss if '>' in self.spelling else loss:.6g}"]
+
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
+        """What it costs on the samples that were answered, with limits at a level: coverage and error rate."""
+        return price_of_errors(answered, level, "")
+
     def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
+        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: ClassNames
     ) -> str:
         """What one and the same answer to everything would be worth; a warning where the policy is worth no more.
 
@@ -330,6 +326,8 @@ class Promise(Entries):
             promised: what is promised of answers at most, as a risk; None where nothing is.
             class_names: the names of the classes, or None.
         """
+        text = always_the_majority(answered, evidence, self.terms().noun, promised, class_names)
+        return with_idle_groups(text, answered, evidence, class_names)
 
     # In a policy's file.
 
@@ -340,7 +338,7 @@ class Promise(Entries):
             raise ValueError(f"target_risk must be null with a promise of {cls.of}, got {excerpt(target_risk)}")
         return cls(**entries)
 
-    def to_entries(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
+    def to_entries(self, class_names: ClassNames) -> dict[str, Any] | None:
         """Its entries in a file, where it needs any; classes have their names beside them."""
         return {"of": self.of, **self.model_dump(by_alias=True, exclude_defaults=True)}
 
@@ -383,37 +381,27 @@ class MeanPromise(Promise):
         return LossTally() if self.tally is None else self.tally
 
     @abstractmethod
-    def search(
-        self, scored: ScoredSamples, plan: ScoredSamples | None, delta: float
-    ) -> tuple[Callable[[float], float], int]:
+    def search(self, data: ThresholdData) -> tuple[Callable[[float], float], int]:
         """The threshold at any mean loss, infinite where none will do, and how many samples this mean loss needs."""
 
     def counted(self, scored: ScoredSamples) -> Bools:
         """The samples that the mean is over, if all are answered."""
         return np.ones(len(scored.score), dtype=bool)
 
-    def find(
-        self,
-        scored: ScoredSamples,
-        plan: ScoredSamples | None,
-        target: ThresholdTarget,
-        group: str | None,
-        share: float,
-        class_names: Sequence[str] | None,
-    ) -> FoundThresholds:
+    def find(self, data: ThresholdData) -> FoundThresholds:
         """One threshold; where it abstains, why, and which mean losses could be promised."""
-        loss = self.mean_loss
+        scored, loss = data.scored, self.mean_loss
         assert loss is not None
-        search_at, least = self.search(scored, plan, 1 - target.confidence)
+        search_at, least = self.search(data)
         value = search_at(loss)
         accept = scored.score >= value
         answers = scored.predicted if self.answer is None else np.full_like(scored.predicted, self.answer)
         rows, losses = self.losses(scored.labels, answers, accept)
         seen = self.model_copy(update={"tally": LossTally(int(rows.sum()), float(losses[rows].sum()))})
         errors = int((accept & (answers != scored.labels)).sum())
-        threshold = self._threshold(value, target, accept, errors)
+        threshold = self._threshold(value, data.target, accept, errors)
         if threshold.abstains:
-            terms, samples = self.terms(class_names), int(self.counted(scored).sum())
+            terms, samples = self.terms(data.class_names), int(self.counted(scored).sum())
             unit = terms.samples.replace("samples", "sample", 1) if samples == 1 else terms.samples
             remedy = f"even without an error {count(least)} are needed" if samples < least else terms.too_close
             remedy = self.silent_reason(scored) or remedy

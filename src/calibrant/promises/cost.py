@@ -13,7 +13,7 @@ plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -27,10 +27,10 @@ from calibrant.base.numbers import count, number
 from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import Ops
 from calibrant.posthoc.scores import Score, own_score
-from calibrant.promises.base import Fitted, MeanPromise, Promise, PromiseMetric, promise, sure
+from calibrant.promises.base import ClassNames, Fitted, MeanPromise, Promise, PromiseMetric, promise, sure
 from calibrant.promises.bounds import bounded_mean_interval, check_open_share, coverage_interval, mean_tail
 from calibrant.promises.images import MOST_STAKE, can_show_risk, most_promising
-from calibrant.promises.parts import ScoredSamples
+from calibrant.promises.parts import ScoredSamples, ThresholdData
 from calibrant.promises.price import Answered, LossTally, Price, evidence_name, price_of_errors
 from calibrant.promises.split import draw_uniform, share_for_choice
 from calibrant.promises.thresholds import ClassThreshold, PromiseTerms, candidates_of, curve_of
@@ -133,10 +133,9 @@ class Cost(MeanPromise):
                 f"got {self.target}"
             )
 
-    def search(
-        self, scored: ScoredSamples, plan: ScoredSamples | None, delta: float
-    ) -> tuple[Callable[[float], float], int]:
+    def search(self, data: ThresholdData) -> tuple[Callable[[float], float], int]:
         """The fixed sequence at any mean loss, and about how many answers it needs if none of them costs anything."""
+        scored, plan = data.scored, data.plan
         if plan is None:
             few = f"{len(scored.score)} samples are too few"
             raise ValueError(f"{few}: some plan the tests of the cost, others are tested")
@@ -145,10 +144,10 @@ class Cost(MeanPromise):
         lowest = -math.inf if self.abstain_cost is None else -self.abstain_cost
 
         def search_at(loss: float) -> float:
-            return find_loosest_by_cost(planned, tested, loss * highest, highest, delta, lowest)
+            return find_loosest_by_cost(planned, tested, loss * highest, highest, data.delta, lowest)
 
         gain = math.log1p(FRACTIONS[-1] * MOST_STAKE * self.mean_loss / (1 - self.mean_loss))
-        return search_at, math.ceil(math.log(len(FRACTIONS) / delta) / gain)
+        return search_at, math.ceil(math.log(len(FRACTIONS) / data.delta) / gain)
 
     def silent_reason(self, scored: ScoredSamples) -> str:
         """That abstaining costs less than any answer."""
@@ -182,33 +181,33 @@ class Cost(MeanPromise):
         share = bounded_mean_interval(tally.loss, tally.rows, (1 - level) / 2, (1 - level) / 2)
         return Interval(self.scale * share.value, self.scale * share.low, self.scale * share.high)
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """A mean cost of at most so much."""
         return PromiseTerms("mean cost", scale=self.scale, rates="costs")
 
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
+    def options(self, loss: float, class_names: ClassNames) -> list[str]:
         """The options of ``calibrant fit`` that ask for another mean cost."""
         stay = [] if self.abstain_cost is None else ["--abstain-cost", f"{self.abstain_cost:g}"]
         return ["--costs", "COSTS", "--target-cost", f"{self.scale * loss:.6g}", *stay]
+
+    def clause(self, class_names: ClassNames) -> str:
+        """What an answer costs."""
+        return f"an answer costs at most {self.target:g} on average"
 
     def words(self, fitted: Fitted) -> str:
         """What an answer costs, and with what confidence."""
         mean = f" (seen: {number(self.scale * self.seen.mean)} over {count(self.seen.rows)} answers)"
         seen = mean if self.seen.rows else ""
-        return f"{sure(fitted)} an answer costs at most {self.target:g} on average{seen}."
+        return f"{sure(fitted)} {self.clause(fitted.class_names)}{seen}."
 
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
-        """What is promised, as the subject of a sentence."""
-        return f"The promise that an answer costs at most {self.target:g} on average"
-
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
         """Coverage and error rate."""
         tally = answered.tally
         result = f"An answer costs {number(self.scale * tally.mean)} on average." if tally.rows else ""
         return price_of_errors(answered, level, result)
 
     def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
+        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: ClassNames
     ) -> str:
         """What always giving the answer that costs least would cost."""
         cheapest = evidence.get("cheapest") or {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,18 +19,10 @@ from calibrant.base.checks import Bools, Ints
 from calibrant.base.entries import OpenShare
 from calibrant.base.numbers import allowed, count, percent
 from calibrant.metrics import Doubles
-from calibrant.promises.base import Fitted, MeanPromise, promise
+from calibrant.promises.base import ClassNames, Fitted, MeanPromise, promise
 from calibrant.promises.bounds import coverage_p_value
-from calibrant.promises.parts import ScoredSamples
-from calibrant.promises.price import (
-    Answered,
-    LossTally,
-    Price,
-    always_the_majority,
-    measure,
-    price_of_errors,
-    with_idle_groups,
-)
+from calibrant.promises.parts import ThresholdData
+from calibrant.promises.price import Answered, LossTally, Price, measure, price_of_errors
 from calibrant.promises.thresholds import ClassThreshold, PromiseTerms, curve_of
 
 
@@ -57,18 +49,16 @@ class ExpectedRisk(MeanPromise):
     target: OpenShare
 
     def __init__(self, target: float | None = None, **entries: Any) -> None:
-        super().__init__(**entries if target is None else {"target": target, **entries})
+        super().__init__(**{} if target is None else {"target": target}, **entries)
 
     @property
     def mean_loss(self) -> float:
         """The target."""
         return self.target
 
-    def search(
-        self, scored: ScoredSamples, plan: ScoredSamples | None, delta: float
-    ) -> tuple[Callable[[float], float], int]:
+    def search(self, data: ThresholdData) -> tuple[Callable[[float], float], int]:
         """Conformal risk control at any target, and how many samples this target needs."""
-        search_at = functools.partial(expected_risk_threshold, scored.score, scored.correct)
+        search_at = functools.partial(expected_risk_threshold, data.scored.score, data.scored.correct)
         return search_at, math.ceil(1 / self.target - 1e-9) - 1
 
     def losses(self, labels: Ints, answers: Ints, accept: Bools) -> tuple[Bools, Doubles]:
@@ -90,27 +80,27 @@ class ExpectedRisk(MeanPromise):
         """Never: no samples show an average over fits."""
         return False
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """An expected risk of at most so much."""
         return PromiseTerms("expected risk", has_confidence=False)
 
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
-        """The options of ``calibrant fit`` that ask for another expected risk."""
-        return ["--promise", f"expected-risk:{loss:.6g}"]
+    def clause(self, class_names: ClassNames) -> str:
+        """What holds on average."""
+        return f"at most {allowed(self.target)} of all samples are answered wrongly"
 
     def words(self, fitted: Fitted) -> str:
         """What holds on average."""
         seen = "" if self.tally is None else f" (seen: {percent(self.tally.mean)} of {count(self.tally.rows)})"
         return (
-            f"On average over validation sets, at most {allowed(self.target)} of all samples are answered wrongly"
-            f"{seen}: an expected risk, which a single fit may exceed."
+            f"On average over validation sets, {self.clause(fitted.class_names)}{seen}: an expected risk, which a "
+            "single fit may exceed."
         )
 
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
+    def subject(self, class_names: ClassNames, risk: float | None) -> str:
         """What is expected, as the subject of a sentence."""
-        return f"The expectation that at most {allowed(self.target)} of all samples are answered wrongly"
+        return f"The expectation that {self.clause(class_names)}"
 
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
         """Coverage and error rate."""
         tally = answered.tally
         expected = f"expected: at most {allowed(self.target)}"
@@ -119,11 +109,10 @@ class ExpectedRisk(MeanPromise):
         return price_of_errors(answered, level, result, (wrong,))
 
     def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
+        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: ClassNames
     ) -> str:
-        """What always answering the majority class would be worth."""
-        text = always_the_majority(answered, evidence, self.terms().noun, self.target, class_names)
-        return with_idle_groups(text, answered, evidence, class_names)
+        """What always answering the majority class would be worth, against the target."""
+        return super().constant(answered, evidence, self.target, class_names)
 
 
 def expected_risk_threshold(score: Doubles, correct: Bools, target: float) -> float:

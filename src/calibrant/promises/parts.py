@@ -144,13 +144,35 @@ def plan_search(
     return search_at
 
 
-def threshold_over_samples(
-    scored: ScoredSamples, plan: ScoredSamples | None, target: ThresholdTarget, group: str | None, share: float
-) -> tuple[Threshold, dict[str, Threshold] | None]:
-    """A threshold for all samples, and one for each group if there is a group column.
+@dataclass(frozen=True, eq=False)
+class ThresholdData:
+    """What thresholds are found on and for.
 
-    The ``scored`` samples are tested, in an order that others ``plan``, if there are any: a ``share`` of all samples.
+    Attributes:
+        scored: the samples that are tested.
+        plan: those that plan the tests, if there are any.
+        target: what is asked for, the method and the confidence.
+        group: the column whose groups have thresholds of their own, or None.
+        share: of all samples, those that only chose and planned.
+        class_names: what classes are called in a reason.
     """
+
+    scored: ScoredSamples
+    plan: ScoredSamples | None
+    target: ThresholdTarget
+    group: str | None = None
+    share: float = 0.0
+    class_names: Sequence[str] | None = None
+
+    @property
+    def delta(self) -> float:
+        """The chance to fail."""
+        return 1 - self.target.confidence
+
+
+def threshold_over_samples(data: ThresholdData) -> tuple[Threshold, dict[str, Threshold] | None]:
+    """A threshold for all samples, and one for each group if there is a group column."""
+    scored, plan, target, group, share = data.scored, data.plan, data.target, data.group, data.share
     if target.risk is None:
         assert target.coverage is not None
         return threshold_for_coverage(scored.score, scored.correct, target.coverage, confidence=target.confidence), None
@@ -289,38 +311,23 @@ class _Part:
 
 
 def thresholds_by_class(
-    scored: ScoredSamples,
-    plan: ScoredSamples | None,
-    risks: Mapping[int, float] | float,
-    terms_of: Callable[[ClassThreshold | None], PromiseTerms],
-    target: ThresholdTarget,
-    group: str | None,
-    share: float,
-    class_names: Sequence[str] | None = None,
+    data: ThresholdData, risks: Mapping[int, float] | float, terms_of: Callable[[ClassThreshold | None], PromiseTerms]
 ) -> tuple[Threshold, tuple[ClassThreshold, ...]]:
     """A threshold for each class, in every group if there are groups; and what they give together.
 
-    Args:
-        scored: the samples that are tested.
-        plan: those that plan the tests, if there are any.
-        risks: what is promised of answers, by class; or of those of every class that is predicted.
-        terms_of: how people ask for it, of all classes or of one.
-        target: the method and the confidence.
-        group: the column of the groups.
-        share: of all samples, those that only chose and planned.
-        class_names: what parts are called in a reason.
+    ``risks`` is what is promised of answers by class, or of those of every class that is predicted; ``terms_of`` how
+    people ask for it, of all classes or of one.
     """
-    if target.method not in FIXED_SEQUENCE:
-        raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
-    parts = _split_parts(scored, plan, risks, terms_of, group, class_names)
-    delta = 1 - target.confidence
+    if data.target.method not in FIXED_SEQUENCE:
+        raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {data.target.method!r}")
+    parts, delta = _split_parts(data, risks, terms_of), data.delta
 
     def combine(thresholds: Sequence[Threshold]) -> Threshold:
         names = [part.name for part in parts]
-        return _combine(dict(zip(names, thresholds, strict=True)), target, "class", len(scored.score))
+        return _combine(dict(zip(names, thresholds, strict=True)), data.target, "class", len(data.scored.score))
 
     thresholds = [
-        include_choice_samples(threshold, share, part.terms)
+        include_choice_samples(threshold, data.share, part.terms)
         for part, threshold in zip(parts, _search_parts(parts, delta), strict=True)
     ]
     combined, has_one_risk = combine(thresholds), len({part.risk for part in parts}) == 1
@@ -392,24 +399,19 @@ def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) 
 
 
 def _split_parts(
-    scored: ScoredSamples,
-    plan: ScoredSamples | None,
-    risks: Mapping[int, float] | float,
-    terms_of: Callable[[ClassThreshold | None], PromiseTerms],
-    group: str | None,
-    class_names: Sequence[str] | None,
+    data: ThresholdData, risks: Mapping[int, float] | float, terms_of: Callable[[ClassThreshold | None], PromiseTerms]
 ) -> list[_Part]:
     """The classes that are promised, or all that are predicted, in every group."""
-    is_of_each = isinstance(risks, Mapping)
-    labels = list(risks) if isinstance(risks, Mapping) else np.unique(scored.predicted).tolist()
+    plan, is_of_each = data.plan, isinstance(risks, Mapping)
+    labels = list(risks) if isinstance(risks, Mapping) else np.unique(data.scored.predicted).tolist()
     parts = []
-    for name in [None] if group is None else _distinct_groups(scored.groups, group):
+    for name in [None] if data.group is None else _distinct_groups(data.scored.groups, data.group):
         for label in labels:
             risk = risks[label] if isinstance(risks, Mapping) else risks
             part_plan = None if plan is None else plan.plan_of_part(name, label)
             unknown = ClassThreshold(label, name, abstaining_threshold("best", risk, None))
-            own = scored.of_part(name, label)
-            part = _Part(label, name, own, part_plan, risk, unknown.name(class_names), terms_of(unknown))
+            own = data.scored.of_part(name, label)
+            part = _Part(label, name, own, part_plan, risk, unknown.name(data.class_names), terms_of(unknown))
             if is_of_each or part.samples:
                 parts.append(part)
     return parts

@@ -6,6 +6,7 @@ of a predicted class is, by exact binomial tests in a fixed sequence: `parts` ha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,8 +18,8 @@ from calibrant.base.checks import Bools, Ints
 from calibrant.base.numbers import count, percent
 from calibrant.metrics import Doubles
 from calibrant.predictions import Predictions, class_name
-from calibrant.promises.base import Fitted, FoundThresholds, Promise, promise, sure
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget, thresholds_by_class
+from calibrant.promises.base import ClassNames, Fitted, FoundThresholds, Promise, promise, sure
+from calibrant.promises.parts import ThresholdData, thresholds_by_class
 from calibrant.promises.price import (
     Answered,
     ClassAnswers,
@@ -56,8 +57,9 @@ class Precision(Promise):
 
     shares: ClassShares = Field(min_length=1)
 
-    def __init__(self, label: int | str | None = None, share: float | None = None, /, **entries: Any) -> None:
-        super().__init__(**entries if label is None else {"shares": [{"class": label, "share": share}]})
+    def __init__(self, label: int | str | None = None, share: float | None = None, **entries: Any) -> None:
+        shares = {} if label is None else {"shares": [{"class": label, "share": share}]}
+        super().__init__(**shares, **entries)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -99,20 +101,11 @@ class Precision(Promise):
         """Raise unless it is about different classes of that many."""
         check_shares(self.shares, num_classes)
 
-    def find(
-        self,
-        scored: ScoredSamples,
-        plan: ScoredSamples | None,
-        target: ThresholdTarget,
-        group: str | None,
-        share: float,
-        class_names: Sequence[str] | None,
-    ) -> FoundThresholds:
+    def find(self, data: ThresholdData) -> FoundThresholds:
         """A threshold for each class, in every group if there are groups."""
-        threshold, classes = thresholds_by_class(
-            scored, plan, self.risks, lambda part: self.terms(class_names, part), target, group, share, class_names
-        )
-        counted = [int((scored.labels == label).sum()) for label in self.labels]
+        terms_of = functools.partial(self.terms, data.class_names)
+        threshold, classes = thresholds_by_class(data, self.risks, terms_of)
+        counted = [int((data.scored.labels == label).sum()) for label in self.labels]
         shares = tuple(replace(part, samples=samples) for part, samples in zip(self.shares, counted, strict=True))
         return FoundThresholds(self.model_copy(update={"shares": shares}), threshold, class_thresholds=classes)
 
@@ -133,31 +126,25 @@ class Precision(Promise):
             classes.append(ClassAnswers(share.number, share.samples or 0, answers, answers - errors))
         return tuple(classes)
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """A precision of at least so much."""
         samples = "samples" if part is None else part.samples(class_names)
         return PromiseTerms("precision", is_least=True, samples=samples)
 
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
-        """The options of ``calibrant fit`` that ask for another precision of the first class."""
-        return ["--promise", f"precision={class_name(self.labels[0], class_names)}:{1 - loss:.6g}"]
+    def clause(self, class_names: ClassNames) -> str:
+        """What holds for the answers."""
+        shares = [share.words("of the answers that say", class_names) for share in self.shares]
+        return f"at least {' and '.join(shares)} are right"
 
     def words(self, fitted: Fitted) -> str:
         """What holds for the answers, and with what confidence."""
         threshold = fitted.threshold
         seen = f"{percent(1 - threshold.risk.value)} of {count(threshold.accepted)} answers right"
-        text = f"{sure(fitted)} at least {self._shares('of the answers that say', fitted.class_names)} are right"
+        text = f"{sure(fitted)} {self.clause(fitted.class_names)}"
         scope = "" if fitted.group is None else f" in every {fitted.group}"
         return f"{text}{scope} (seen: {seen}); no other class is answered.{never_answered(fitted)}"
 
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
-        """What is promised, as the subject of a sentence."""
-        return f"The promise that at least {self._shares('of the answers that say', class_names)} are right"
-
-    def _shares(self, scope: str, class_names: Sequence[str] | None) -> str:
-        return " and ".join(share.words(scope, class_names) for share in self.shares)
-
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
         """The recall of each class."""
         recalls, precisions, words, results = [], [], [], []
         for (label, samples, answers, right), share in zip(answered.classes, self.shares, strict=False):
@@ -175,7 +162,7 @@ class Precision(Promise):
         return Price((*recalls, coverage_of(answered)), clauses, " ".join(results), tuple(precisions))
 
     def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
+        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: ClassNames
     ) -> str:
         """What always answering each class would be worth, warnings first."""
         texts = [
@@ -185,7 +172,7 @@ class Precision(Promise):
         text = " ".join(sorted(filter(None, texts), key=lambda text: not text.startswith("Warning")))
         return with_idle_groups(text, answered, evidence, class_names)
 
-    def to_entries(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
+    def to_entries(self, class_names: ClassNames) -> dict[str, Any] | None:
         """Its entries in a file."""
         return {"of": self.of, "shares": [share.to_entries(class_names) for share in self.shares]}
 

@@ -13,7 +13,7 @@ c draws or fewer lie below that quantile, which has this probability: one order 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -25,9 +25,9 @@ from calibrant.metrics import Doubles, Interval
 from calibrant.posthoc import Ops
 from calibrant.posthoc.scores import Score, own_score
 from calibrant.predictions import Predictions, class_name
-from calibrant.promises.base import Fitted, MeanPromise, Promise, PromiseMetric, promise, sure
+from calibrant.promises.base import ClassNames, Fitted, MeanPromise, Promise, PromiseMetric, promise, sure
 from calibrant.promises.bounds import allowed_errors, fewest, risk_interval
-from calibrant.promises.parts import ScoredSamples
+from calibrant.promises.parts import ScoredSamples, ThresholdData
 from calibrant.promises.price import (
     Answered,
     ClassAnswers,
@@ -72,8 +72,9 @@ class Recall(MeanPromise):
 
     shares: ClassShares = Field(min_length=1, max_length=1)
 
-    def __init__(self, label: int | str | None = None, share: float | None = None, /, **entries: Any) -> None:
-        super().__init__(**entries if label is None else {"shares": [{"class": label, "share": share}]})
+    def __init__(self, label: int | str | None = None, share: float | None = None, **entries: Any) -> None:
+        shares = {} if label is None else {"shares": [{"class": label, "share": share}]}
+        super().__init__(**shares, **entries)
 
     @property
     def _share(self) -> ClassShare:
@@ -112,11 +113,9 @@ class Recall(MeanPromise):
         """Raise unless it is about a class of that many."""
         check_shares(self.shares, num_classes)
 
-    def search(
-        self, scored: ScoredSamples, plan: ScoredSamples | None, delta: float
-    ) -> tuple[Callable[[float], float], int]:
+    def search(self, data: ThresholdData) -> tuple[Callable[[float], float], int]:
         """The order statistic at any mean loss, and how many samples of the class it needs."""
-        score = scored.score[self.counted(scored)]
+        score, delta = data.scored.score[self.counted(data.scored)], data.delta
         return lambda loss: recall_threshold(score, round(1 - loss, 12), delta), fewest(self.mean_loss, delta)
 
     def counted(self, scored: ScoredSamples) -> Bools:
@@ -140,28 +139,21 @@ class Recall(MeanPromise):
         accepted, errors = fitted.threshold.accepted, fitted.threshold.errors
         return (ClassAnswers(self.label, self.seen.rows, accepted, accepted - errors),)
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """A recall of at least so much."""
         return PromiseTerms("recall", is_least=True, samples=f"samples of {class_name(self.label, class_names)}")
-
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
-        """The options of ``calibrant fit`` that ask for another recall."""
-        return ["--promise", f"recall={class_name(self.label, class_names)}:{1 - loss:.6g}"]
 
     def words(self, fitted: Fitted) -> str:
         """What holds for the samples of the class, and with what confidence."""
         seen = "" if self.tally is None else f" (seen: {percent(1 - self.tally.mean)} of {count(self.tally.rows)})"
-        return f"{sure(fitted)} {self._clause(fitted.class_names)}{seen}."
+        return f"{sure(fitted)} {self.clause(fitted.class_names)}{seen}."
 
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
-        """What is promised, as the subject of a sentence."""
-        return f"The promise that {self._clause(class_names)}"
-
-    def _clause(self, class_names: Sequence[str] | None) -> str:
+    def clause(self, class_names: ClassNames) -> str:
+        """What holds for the samples of the class."""
         name = class_name(self.label, class_names)
         return f"at least {allowed(self._share.share)} of the samples of {name} are answered as {name}"
 
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
         """The precision of the answers, and how many there are."""
         label, samples, answers, right = answered.classes[0] if answered.classes else (self.label, 0, 0, 0)
         name, found, result = class_name(label, class_names), samples - round(answered.tally.loss), ""
@@ -174,14 +166,14 @@ class Recall(MeanPromise):
         return Price((precision, coverage_of(answered)), words, result, (recall,))
 
     def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
+        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: ClassNames
     ) -> str:
         """What always answering the class would be worth, which keeps its recall."""
         also = " and keep the promise, with a recall of 100%"
         texts = [always_a_class(of_class, answered, class_names, also=also) for of_class in answered.classes]
         return with_idle_groups("".join(texts), answered, evidence, class_names)
 
-    def to_entries(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
+    def to_entries(self, class_names: ClassNames) -> dict[str, Any] | None:
         """Its entries in a file."""
         entries = super().to_entries(class_names) or {}
         return {**entries, "shares": [self._share.to_entries(class_names)]}

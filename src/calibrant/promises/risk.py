@@ -7,8 +7,9 @@ fail, so that all promises hold at once: `parts` has that one. For the pixels of
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -18,10 +19,16 @@ from calibrant.base.checks import Bools, Ints, listing
 from calibrant.base.entries import Flag, OpenShare
 from calibrant.base.numbers import allowed, count, percent
 from calibrant.metrics import Doubles
-from calibrant.promises.base import Fitted, FoundThresholds, Promise, promise, sure
+from calibrant.promises.base import ClassNames, Fitted, FoundThresholds, Promise, promise, sure
 from calibrant.promises.images import threshold_over_images
-from calibrant.promises.parts import ScoredSamples, ThresholdTarget, threshold_over_samples, thresholds_by_class
-from calibrant.promises.price import Answered, Price, always_the_majority, coverage_of, unanswered, with_idle_groups
+from calibrant.promises.parts import (
+    ScoredSamples,
+    ThresholdData,
+    ThresholdTarget,
+    threshold_over_samples,
+    thresholds_by_class,
+)
+from calibrant.promises.price import Answered, Price, coverage_of, unanswered
 from calibrant.promises.thresholds import FIXED_SEQUENCE, RISK, ClassThreshold, Method, PromiseTerms
 
 
@@ -50,7 +57,7 @@ class Risk(Promise):
     target: OpenShare | None = Field(alias="target_risk")
     each_class: Flag = Field(False, alias="by_class")
 
-    def __init__(self, target: float | None = 0.05, /, *, by_class: bool = False, **entries: Any) -> None:
+    def __init__(self, target: float | None = 0.05, *, by_class: bool = False, **entries: Any) -> None:
         super().__init__(target_risk=target, by_class=by_class, **entries)
 
     @property
@@ -83,23 +90,14 @@ class Risk(Promise):
         """The risk that is promised."""
         return self.target
 
-    def find(
-        self,
-        scored: ScoredSamples,
-        plan: ScoredSamples | None,
-        target: ThresholdTarget,
-        group: str | None,
-        share: float,
-        class_names: Sequence[str] | None,
-    ) -> FoundThresholds:
+    def find(self, data: ThresholdData) -> FoundThresholds:
         """One threshold for all, one for each group, or one for each predicted class (and group)."""
         if self.is_plain:
-            threshold, groups = threshold_over_samples(scored, plan, target, group, share)
+            threshold, groups = threshold_over_samples(data)
             return FoundThresholds(self, threshold, groups)
         assert self.target is not None
-        threshold, classes = thresholds_by_class(
-            scored, plan, self.target, lambda part: self.terms(class_names, part), target, group, share, class_names
-        )
+        terms_of = functools.partial(self.terms, data.class_names)
+        threshold, classes = thresholds_by_class(data, self.target, terms_of)
         return FoundThresholds(self, threshold, class_thresholds=classes)
 
     def find_on_images(
@@ -116,13 +114,18 @@ class Risk(Promise):
         """The target, or the limit that came with a coverage."""
         return fitted.threshold.risk.high if self.target is None else self.target
 
-    def terms(self, class_names: Sequence[str] | None = None, part: ClassThreshold | None = None) -> PromiseTerms:
+    def terms(self, class_names: ClassNames = None, part: ClassThreshold | None = None) -> PromiseTerms:
         """A risk of at most so much."""
         return RISK if part is None else PromiseTerms(samples=part.samples(class_names))
 
-    def options(self, loss: float, class_names: Sequence[str] | None) -> list[str]:
+    def options(self, loss: float, class_names: ClassNames) -> list[str]:
         """The options of ``calibrant fit`` that ask for another risk."""
         return [*(["--by-class"] if self.each_class else []), "--target-risk", f"{loss:.6g}"]
+
+    def clause(self, class_names: ClassNames) -> str:
+        """What holds for the answers."""
+        every = " of every predicted class" if self.each_class else ""
+        return f"at most {allowed(self.target or 0)} of the answers{every} are wrong"
 
     def words(self, fitted: Fitted) -> str:
         """What holds for the answers, and with what confidence."""
@@ -146,21 +149,14 @@ class Risk(Promise):
         never = f" It never answers for {listing(silent, 5)}." if silent else ""
         return f"{text} in every {fitted.group} (seen: {wrong} in all).{never}"
 
-    def subject(self, class_names: Sequence[str] | None, risk: float | None) -> str:
+    def subject(self, class_names: ClassNames, risk: float | None) -> str:
         """What is promised, as the subject of a sentence."""
         scope = " of every class" if self.each_class else ""
         return f"The promise of at most {allowed(risk or 0)} wrong answers{scope}"
 
-    def price(self, answered: Answered, class_names: Sequence[str] | None, level: float = 0.95) -> Price:
+    def price(self, answered: Answered, class_names: ClassNames, level: float = 0.95) -> Price:
         """The coverage."""
         return Price((coverage_of(answered),), unanswered(answered, level), "")
-
-    def constant(
-        self, answered: Answered, evidence: Mapping[str, Any], promised: float | None, class_names: Sequence[str] | None
-    ) -> str:
-        """What always answering the majority class would be worth."""
-        text = always_the_majority(answered, evidence, self.terms().noun, promised, class_names)
-        return with_idle_groups(text, answered, evidence, class_names)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, Any], target_risk: Any) -> Promise:
@@ -170,7 +166,7 @@ class Risk(Promise):
             raise ValueError("target_risk must be a number where classes have thresholds of their own")
         return promise
 
-    def to_entries(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
+    def to_entries(self, class_names: ClassNames) -> dict[str, Any] | None:
         """None for that of all answers or of every group, as it is what a policy promises."""
         return {"of": self.of, "by_class": True} if self.each_class else None
 
