@@ -212,7 +212,7 @@ def test_weights(tmp_path):
         part = Predictions.from_logits(given["logits"][rows], given["labels"][rows], weight=weight[rows], groups=groups)
         part.save(tmp_path / f"{number}.npz")
         start += size
-    found = merge(parts(Predictions.open(str(tmp_path / "*.npz"))))
+    found = collect(Predictions.open(str(tmp_path / "*.npz")), engine=InPieces())
     expected = collect(Predictions.from_logits(given["logits"], given["labels"], weight=weight, groups=given["groups"]))
     assert found.warnings == expected.warnings
     assert f"{weight.min():.4g} to {weight.max():.4g}" in found.warnings[0]
