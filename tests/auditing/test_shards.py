@@ -202,6 +202,26 @@ def test_images(tmp_path):
     )
 
 
+def test_weights(tmp_path):
+    given = arrays()
+    weight = np.random.default_rng(2).gamma(1.0, 1.0, sum(SIZES))
+    start = 0
+    for number, size in enumerate(SIZES):
+        rows = slice(start, start + size)
+        groups = {"site": given["groups"]["site"][rows]}
+        part = Predictions.from_logits(given["logits"][rows], given["labels"][rows], weight=weight[rows], groups=groups)
+        part.save(tmp_path / f"{number}.npz")
+        start += size
+    found = collect(Predictions.open(str(tmp_path / "*.npz")), engine=InPieces())
+    expected = collect(Predictions.from_logits(given["logits"], given["labels"], weight=weight, groups=given["groups"]))
+    assert found.warnings == expected.warnings
+    assert f"{weight.min():.4g} to {weight.max():.4g}" in found.warnings[0]
+    for name, value in expected.summary().metrics().items():
+        assert found.summary().measure(name) == pytest.approx(value, rel=1e-12), name
+    for ours, theirs in zip(found.judged.columns(), expected.judged.columns(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_checksums_do_not_depend_on_the_shards(tmp_path):
     given = arrays()
     opened = shards(tmp_path, given)

@@ -334,6 +334,8 @@ def explain_mismatch(first: Collected, second: Collected) -> str | None:
     identified = first.id_crc is not None and second.id_crc is not None
     if identified and first.id_crc != second.id_crc:
         return "the ids, or their order, are not the same"
+    if not first.weighs_like(second):
+        return "the weights are not the same"
     if "confidence" in (first.holds, second.holds):
         return None if identified else "without labels or ids in both, nothing shows that their rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:

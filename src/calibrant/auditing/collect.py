@@ -43,6 +43,7 @@ from calibrant.metrics import (
     TopLabel,
     base_bins,
     cells_of_confidence,
+    check_weight,
     top_label_blocks,
 )
 from calibrant.policy import Outcome, Policy
@@ -51,12 +52,15 @@ from calibrant.predictions import (
     BATCH,
     FLOOR,
     LOCAL,
+    WEIGHT,
     Digits,
     PassEngine,
     Piece,
     Predictions,
     RepeatCount,
     check_group,
+    describe_weights,
+    find_oddities,
     replace_data,
 )
 
@@ -117,10 +121,18 @@ class Collected:
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
-    warnings: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    oddities: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    weight_title: str = ""  # the column of weights, if there is one, and between which numbers they lie
+    weight_range: tuple[float, float] = (math.inf, -math.inf)
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
     class_levels: Levels | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks odd about the values, and what was taken for weights, one sentence each."""
+        weights = [describe_weights(self.weight_title, *self.weight_range)] if self.weight_title else []
+        return self.oddities + weights
 
     @property
     def floor(self) -> float:
@@ -159,6 +171,18 @@ class Collected:
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         losses = {"nll": nll, "brier": brier} if self.holds != "confidence" else {}
         return Judged(confidence, correct, weight=weight[0] if weight else None, **losses)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether some sample has a weight above 0."""
+        return bool(self.sketch.base_counts.any())
+
+    def weighs_like(self, other: Collected) -> bool:
+        """Whether another set of as many samples has the same weights, up to a factor, where they were kept."""
+        ours, theirs = (check_weight(part.pairs().weight, part.judged.count) for part in (self, other))
+        if ours is None or theirs is None:
+            return ours is theirs
+        return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, rtol=1e-6, atol=0))
 
     @property
     def overall(self) -> Breakdown:
@@ -336,7 +360,11 @@ def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def add_batch(collected: Collected, batch: Predictions) -> None:
     """Count a batch."""
     if collected.rows == 0:
-        collected.warnings += batch.remarks
+        collected.oddities += find_oddities(batch._store)
+    if batch.weight is not None:
+        collected.weight_title = batch._store.title(WEIGHT)
+        low, high = collected.weight_range
+        collected.weight_range = min(low, float(batch.weight.min())), max(high, float(batch.weight.max()))
     for top, values in _judged_blocks(batch, collected):
         _observe(collected, batch, top, values)
     _add_to_checksums(collected, batch)

@@ -408,7 +408,9 @@ def _split(
     for by_group in engine.run(work, predictions, f"reading by {column}", progress):
         for name, part in by_group.items():
             parts.setdefault(name, []).append(part)
-    return {name: merge(group) for name, group in sorted(parts.items())}
+    merged = {name: merge(group) for name, group in sorted(parts.items())}
+    # Of a group whose samples all have weight 0 there is nothing to say.
+    return {name: part for name, part in merged.items() if part.collected.is_heavy or not part.collected.samples}
 
 
 def collect_by_group(

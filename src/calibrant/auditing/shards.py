@@ -74,7 +74,8 @@ def merge(parts: Iterable[Part]) -> Part:
 
 def _absorb(total: Collected, part: Part) -> None:
     added = part.collected
-    total.warnings = total.warnings or added.warnings
+    total.oddities = total.oddities or added.oddities
+    total.weight_title = total.weight_title or added.weight_title
     total.sketch = total.sketch + added.sketch
     _absorb_predicted(total, added)
     if total.classwise is not None and added.classwise is not None:
@@ -90,6 +91,8 @@ def _absorb(total: Collected, part: Part) -> None:
     total.confidences.absorb(added.confidences)
     total.judged.absorb(added.judged)
     total.logits.absorb(added.logits)
+    lows, highs = zip(total.weight_range, added.weight_range, strict=True)
+    total.weight_range = min(lows), max(highs)
     total.rows += added.rows - part.offsets.rows
     total.samples += added.samples - part.offsets.samples
     total.impossible += added.impossible

@@ -213,6 +213,7 @@ def tally(
                 moments[:5] = nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)
                 moments[6:] = moments[:4]
             else:
+                nll = without_weightless(nll, weight)
                 heavy_nll, heavy_brier = weight * nll, weight * brier
                 moments[:5] = heavy_nll.sum(), heavy_nll @ nll, heavy_brier.sum(), heavy_brier @ brier, weight.sum()
                 moments[6:] = weight @ heavy_nll, heavy_nll @ heavy_nll, weight @ heavy_brier, heavy_brier @ heavy_brier
@@ -441,6 +442,11 @@ def counted_rows(
                 counted = None
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
+
+
+def without_weightless(values: Doubles, weight: Doubles) -> Doubles:
+    """The values, with 0 where the weight is 0: an infinite one counts as little there as any other."""
+    return np.where(weight > 0, values, 0.0)
 
 
 class SketchCounts:

@@ -32,11 +32,12 @@ from calibrant.predictions.schema import (
     IGNORED,
     OMITTABLE,
     UNITS,
+    WEIGHT,
     class_name,
     customary_positive,
     number_of,
     same_class,
 )
-from calibrant.predictions.stores import BATCH, FileStore
+from calibrant.predictions.stores import BATCH, FileStore, describe_weights, find_oddities
 
 __all__ = ["Predictions"]
