@@ -75,6 +75,8 @@ CASES = [
     ("audit plain.npz --address auto", "address ray"),
     ("audit plain.npz --engine ray --address here", "address host:port"),
     ("fit none.npz", "none.npz"),
+    ("fit four.npz --engine spark", "spark ray local"),
+    ("check four.npz --require ece<=3% --address auto", "address ray"),
     ("fit four.npz -o p.txt", ".json .txt"),
     ("fit four.npz --seed 18446744073709551616", "seed 9,223,372,036,854"),
     ("fit four.npz --target-risk 1e-320", "--target-risk 1e-09"),
