@@ -97,7 +97,7 @@ def collect_choice(
             digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
         if len(rows):
-            values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
+            values, labels = batch.data.values[rows], batch.labels[rows]
             samples = ChoiceRows(values, labels, rows + start, draw[rows], group_names(batch, group, rows))
             parts.append(_counted_positions(samples, batch.ignore_index))
             size += len(parts[-1].labels)
