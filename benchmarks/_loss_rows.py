@@ -108,7 +108,8 @@ class Row:
             labels, options = batch.labels, self.options
             return lambda z: F.cross_entropy(z, labels, **options)
         loss, ids = get(self.method, **self.options), batch.ids
-        target = batch.soft if self.method == "soft" else batch.labels
+        classes = self.shape[1] - loss.extra_logits
+        target = batch.soft if self.method == "soft" else batch.labels % classes
         history: Any = getattr(loss, "history", None)
         if history is not None:
             random = torch.Generator().manual_seed(1)

@@ -21,6 +21,9 @@ SEEN = {
     "in all of them and has the logits 5, 4, 1, 0: it is surer than its past allows.",
     "cape": "A sample with logits 8, 4, 1, 0, one of four predicted with this confidence, of which three were "
     "right: its confidence of 0.98 is drawn to 0.75.",
+    "sat": "A sample with logits 8, 4, 1, 0 and the second class as label, after six steps at this prediction: the "
+    "target has gone half of the way.",
+    "deep_gamblers": "One sample of three classes, logits 8, 4, 1 and 0 for abstaining, its class the second.",
     "esd": "A sample with logits 8, 4, 1, 0, in a batch with two of the logits 5, 4, 1, 0, of which one is wrong: on "
     "the whole they are too sure.",
     "soft": "One sample, logits 8, 4, 1, 0, with a label of 0.7 for its class and 0.1 for each other.",
@@ -144,11 +147,17 @@ def draw(name: str, path: Path) -> None:
     if name == "esd":
         z = torch.cat([z, z.new_tensor([[5.0, 4.0, 1.0, 0.0]]).expand(2, -1)])
         y = torch.tensor([LABEL, LABEL, 1 - LABEL])
+    if name == "deep_gamblers":
+        y = torch.tensor([1])
+    if name == "sat":
+        loss, y, ids = get(name, start=0), torch.tensor([1]), torch.zeros(1, dtype=torch.int64)
+        for _ in range(5):  # the lens shows the sixth
+            loss.update(z, y, ids=ids)
     seen = lens(loss, z, y, ids=ids)
     draw_lens(
         path,
         logits=LOGITS,
-        label=LABEL,
+        label=LABEL if name == "soft" else int(y[0]),
         probs=seen.probs[0].numpy(),
         target=seen.target[0].numpy(),
         effective={f"{name}: effective label $q'$": seen.effective[0].numpy()},

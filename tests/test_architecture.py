@@ -50,7 +50,7 @@ PUBLIC = {
         "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",
         "RandomResizedCrop", "Resize", "Rows", "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids",
         "context_only", "disjoint", "encoded", "hold_out", "layouts", "learn_vectors", "normalised", "objectness",
-        "pixel_mean", "read", "read_glove", "resample", "single_object",
+        "pixel_mean", "read", "read_glove", "resample", "single_object", "with_wrong_labels",
     ],
     "calibrant.detection": [
         "Backbone", "Detected", "Detection", "coco_metrics", "plan_run", "read_backbones",

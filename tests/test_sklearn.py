@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -78,6 +79,23 @@ def test_score_is_the_accuracy_of_the_answers():
     assert selective.score(x, y) == pytest.approx(sum(right) / len(right))
     assert selective.score(x, y) > selective.estimator.score(x, y)
     assert selective.score(x, np.full(len(y), "wasp")) == 0
+
+
+def test_score_takes_weights():
+    selective, (x, y) = fitted(names=TEXT)
+    answers, rng = selective.predict(x), np.random.default_rng(3)
+    answered = np.array([answer is not None for answer in answers])
+    weight = rng.integers(0, 5, len(y))
+    expected = accuracy_score(y[answered], answers[answered].astype(str), sample_weight=weight[answered])
+    assert selective.score(x, y, weight) == pytest.approx(expected)
+    assert selective.score(x, y, weight) == pytest.approx(
+        selective.score(np.repeat(x, weight, axis=0), np.repeat(y, weight))
+    )
+    assert selective.score(x, y, sample_weight=np.full(len(y), 0.3)) == pytest.approx(selective.score(x, y))
+    assert selective.score(x, y, np.where(answered, 0.0, 1.0)) == 0
+    for wrong in (weight[1:], np.where(answered, 1.0, -1.0), np.zeros(len(y)), np.full(len(y), np.nan)):
+        with pytest.raises(ValueError, match=r"weight|inconsistent"):
+            selective.score(x, y, wrong)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from calibrant.base.arrays import Array
 from calibrant.base.checks import check_finite, listing, short
 from calibrant.base.extras import need
-from calibrant.metrics import Doubles
+from calibrant.metrics import Doubles, accuracy
 from calibrant.policy import Decisions, Policy, decision_formula
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions, widen
@@ -158,16 +158,27 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         check_finite(values)
         return decision_formula(self.policy_, NumpyOps(), values).probabilities
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of correct labels among the answers; 0.0 if nothing is answered.
 
         It says nothing about how many samples are answered, which is ``decide(X).accept.mean()``.
+
+        Args:
+            X: ``[N, features]``, whatever the classifier takes.
+            y: ``[N]`` labels.
+            sample_weight: ``[N]`` importance of each sample, at least 0; None if all count alike.
         """
         labels, _, accept = self.decide(X)
         y = column_or_1d(y, warn=True)
         check_consistent_length(labels, y)
         correct = _positions(y, self.classes_) == _positions(labels, self.classes_)
-        return float(correct[accept].mean()) if accept.any() else 0.0
+        if sample_weight is None:
+            return accuracy(correct[accept]) if accept.any() else 0.0
+        sample_weight = column_or_1d(sample_weight)
+        check_consistent_length(labels, sample_weight)
+        accuracy(correct, weight=sample_weight)  # checks all of them, those of samples without an answer too
+        weight = sample_weight[accept]
+        return accuracy(correct[accept], weight=weight) if weight.any() else 0.0
 
     def export(self, path: str | Path, X: Any) -> Exported:
         """Write classifier, calibration and decision as one ONNX graph; see `calibrant.export.export_onnx`.

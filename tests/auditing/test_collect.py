@@ -7,8 +7,9 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.auditing.audit import explain_mismatch
-from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Offsets, collect_part, merge
+from calibrant.auditing.collect import collect, collect_part
+from calibrant.auditing.shards import Offsets, merge
+from calibrant.predictions import Piece
 from tests.helpers.errors import facts
 
 N, C = 60, 3
@@ -101,10 +102,10 @@ def test_parts_put_together_have_the_checksums_of_the_whole(form):
     whole = FORMS[form](Y)
     expected, parts, samples = collect(whole), [], 0
     for start, stop in ((0, 7), (7, 31), (31, N)):
-        piece = whole.samples(slice(start, stop))
-        parts.append(collect_part(piece, (), Offsets(start, samples, N)))
+        piece = Piece(whole.samples(slice(start, stop)), start=start)
+        parts += collect_part(piece, (), [Offsets(start, samples, N)])
         samples = parts[-1].collected.samples
-    found = merge(parts)
+    found = merge(parts).collected
     for name in ("label_crc", "named_label_crc", "id_crc", "ignored", "ignore_index", "rows", "samples"):
         assert getattr(found, name) == getattr(expected, name), name
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Offsets, collect_part, join_crc32, merge
+from calibrant.auditing.collect import collect, collect_part
+from calibrant.auditing.shards import Offsets, count_samples, find_offsets, join_crc32, merge, sizes_in_headers
 from calibrant.base.cluster import connect
 from calibrant.cli import main
 from calibrant.metrics import ece
+from calibrant.predictions import OnRay, Piece
 from calibrant.predictions.rows import keep_rows
 from tests.helpers.object_store import serving
+from tests.helpers.pieces import InPieces
 from tests.helpers.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
-from calibrant.auditing import shards as shards_module
-from calibrant.auditing.shards import collect_on_ray
 from tests.helpers.errors import facts
 
 pytestmark = [
@@ -100,8 +100,9 @@ def cluster():
 def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
     told = []
-    found = collect_on_ray(
-        shards(tmp_path, given), progress=lambda what, done, total: told.append((done, total)), address=cluster.address
+    engine = OnRay(cluster.address)
+    found = collect(
+        shards(tmp_path, given), progress=lambda what, done, total: told.append((done, total)), engine=engine
     )
     assert told == [(done, len(SIZES)) for done in range(len(SIZES) + 1)]
     expected = collect(Predictions.from_logits(**given))
@@ -117,7 +118,7 @@ def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path)
     """Sizes are taken from the headers, and the pass is made again where they turn out to be too large."""
     given = arrays()
     given["labels"][[3, 720, 800]] = -100
-    same(collect_on_ray(shards(tmp_path, given), address=cluster.address), collect(Predictions.from_logits(**given)))
+    same(collect(shards(tmp_path, given), engine=OnRay(cluster.address)), collect(Predictions.from_logits(**given)))
 
 
 @pytest.mark.slow
@@ -130,7 +131,7 @@ def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
     file.write_bytes(body)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     with pytest.raises(ValueError, match=facts("part10.parquet")) as caught:
-        collect_on_ray(opened, address=cluster.address)
+        collect(opened, engine=OnRay(cluster.address))
     assert "\n" not in str(caught.value)
 
 
@@ -145,18 +146,22 @@ def test_sizes_are_those_of_the_headers(suffix, tmp_path, monkeypatch):
     Predictions.from_logits(logits, np.arange(5) % 3).save(paths[0])
     Predictions.from_logits(logits[:3], np.arange(3)).save(paths[1])
     Predictions.from_logits(image, image[:, 0].astype(int), kind="segmentation", ignore_index=255).save(paths[2])
-    pieces = shards_module.pieces_of(Predictions.open(paths[:2])._store)
+    pieces = InPieces().pieces(Predictions.open(paths[:2]))
     monkeypatch.setattr("calibrant.predictions.stores.FileStore.blocks", None)
-    assert shards_module._sizes_in_headers(pieces) == [(5, 5), (3, 3)]
-    assert shards_module._offsets([(5, 5), (3, 3)]) == [Offsets(0, 0, 8), Offsets(5, 5, 8)]
-    assert shards_module._sizes_in_headers(shards_module.pieces_of(Predictions.open(paths[2])._store)) is None
+    assert [(piece.number, piece.start, piece.is_whole) for piece in pieces] == [(0, 0, False), (1, 5, False)]
+    assert sizes_in_headers(pieces) == [(5, 5), (3, 3)]
+    assert find_offsets([(5, 5), (3, 3)]) == [Offsets(0, 0, 8), Offsets(5, 5, 8)]
+    assert sizes_in_headers(InPieces().pieces(Predictions.open(paths[2]))) is None
 
 
-def parts(opened, groups=("site",)):
-    pieces = shards_module.pieces_of(opened._store)
-    rows, samples = zip(*(shards_module._count_samples(piece) for piece in pieces), strict=True)
-    for i, piece in enumerate(pieces):
-        yield collect_part(piece, list(groups), Offsets(sum(rows[:i]), sum(samples[:i]), sum(samples)))
+def test_samples_are_counted_by_group():
+    """Of images of two by two with an ignored position: rows, and positions that count."""
+    labels = np.array([[[0, 9], [1, 1]], [[1, 1], [0, 0]], [[9, 9], [9, 0]]])
+    images = Predictions.from_logits(
+        np.zeros((3, 2, 2, 2)), labels, groups={"site": ["a", "b", "a"]}, kind="segmentation", ignore_index=9
+    )
+    assert list(count_samples(Piece(images))) == [{"": (3, 8)}]
+    assert list(count_samples(Piece(images), "site")) == [{"a": (2, 4), "b": (1, 4)}]
 
 
 @pytest.mark.parametrize("text", [True, False], ids=["text", "numbers"])
@@ -167,7 +172,7 @@ def test_ignored_labels_and_small_samples(text, tmp_path, monkeypatch):
     given["labels"][100:720] = 9  # all of the second shard is ignored
     opened = shards(tmp_path, given, ignore_index=9)
     expected = collect(Predictions.from_logits(**given, ignore_index=9))
-    found = merge(parts(opened))
+    found = collect(opened, engine=InPieces())
     assert len(expected.logits.columns()[1]) == 40
     same(found, expected)
 
@@ -181,7 +186,7 @@ def test_shards_of_which_no_row_is_read(absent, tmp_path):
     mask = ~np.isin(np.repeat(range(len(SIZES)), SIZES), absent)
     mask[::3] = False
     expected = collect(Predictions.from_logits(**given).samples(mask).load())
-    found = merge(parts(Predictions._of(keep_rows(opened._store, mask))))
+    found = collect(Predictions._of(keep_rows(opened._store, mask)), engine=InPieces())
     same(found, expected)
 
 
@@ -191,15 +196,38 @@ def test_images(tmp_path):
     labels = rng.integers(0, 4, (len(logits), 2, 5))
     given = {"logits": logits, "labels": labels, "groups": {"site": rng.choice(["x", "y"], len(logits))}}
     opened = shards(tmp_path, given, ignore_index=3, kind="segmentation")
-    same(merge(parts(opened)), collect(Predictions.from_logits(**given, ignore_index=3, kind="segmentation")))
+    same(
+        collect(opened, engine=InPieces()),
+        collect(Predictions.from_logits(**given, ignore_index=3, kind="segmentation")),
+    )
+
+
+def test_weights(tmp_path):
+    given = arrays()
+    weight = np.random.default_rng(2).gamma(1.0, 1.0, sum(SIZES))
+    start = 0
+    for number, size in enumerate(SIZES):
+        rows = slice(start, start + size)
+        groups = {"site": given["groups"]["site"][rows]}
+        part = Predictions.from_logits(given["logits"][rows], given["labels"][rows], weight=weight[rows], groups=groups)
+        part.save(tmp_path / f"{number}.npz")
+        start += size
+    found = collect(Predictions.open(str(tmp_path / "*.npz")), engine=InPieces())
+    expected = collect(Predictions.from_logits(given["logits"], given["labels"], weight=weight, groups=given["groups"]))
+    assert found.warnings == expected.warnings
+    assert f"{weight.min():.4g} to {weight.max():.4g}" in found.warnings[0]
+    for name, value in expected.summary().metrics().items():
+        assert found.summary().measure(name) == pytest.approx(value, rel=1e-12), name
+    for ours, theirs in zip(found.judged.columns(), expected.judged.columns(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_checksums_do_not_depend_on_the_shards(tmp_path):
     given = arrays()
     opened = shards(tmp_path, given)
-    (whole,) = [collect_part(opened, ["site"], Offsets(0, 0, len(opened)))]
-    found = merge(parts(opened))
-    assert found.id_crc == whole.collected.id_crc == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
+    whole = collect(opened)
+    found = collect(opened, engine=InPieces())
+    assert found.id_crc == whole.id_crc == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
     assert found.label_crc == zlib.crc32(given["labels"].tobytes())
     data = np.random.default_rng(0).bytes(100_003)
     for cut in (0, 1, 777, 100_003):
@@ -208,7 +236,8 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
 
 def test_parts_must_hold_the_same(tmp_path):
     first, second = (
-        collect_part(Predictions.from_logits(**arrays(text=text)), [], Offsets(0, 0, 9)) for text in (1, 0)
+        next(collect_part(Piece(Predictions.from_logits(**arrays(text=text))), [], [Offsets(0, 0, 9)]))
+        for text in (1, 0)
     )
     with pytest.raises(ValueError, match=facts("ids", "int64", "text")):
         merge([first, second])
@@ -218,7 +247,7 @@ def test_nothing_that_counts(tmp_path):
     given = arrays()
     given["labels"][:] = 9
     with pytest.raises(ValueError, match=facts("ignored")):
-        merge(parts(shards(tmp_path, given, ignore_index=9)))
+        collect(shards(tmp_path, given, ignore_index=9), engine=InPieces())
 
 
 @pytest.mark.slow

@@ -115,3 +115,60 @@ def test_images_have_weights(tmp_path):
     assert result.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(z, y, classes=3, weight=weight), rel=1e-9)
     low, high = result.intervals["accuracy"]
     assert low < result.metrics["accuracy"] < high
+
+
+def test_one_heavy_sample_supports_no_claim():
+    weight = np.where(np.arange(len(LABELS)) == 5, 1e6, 1.0)
+    result = audit(predictions(weight), **PLAIN)
+    assert result.models[0]["verdict"]["level"] == "unknown"
+    assert "1 sample" in result.verdict
+    assert all(np.isnan(limits).all() for limits in result.intervals.values())
+    assert not any(finding["level"] in ("poor", "fair") for finding in result.models[0]["findings"])
+
+
+def test_shares_of_classes_are_not_rounded_to_counts():
+    weight = np.where(np.arange(len(LABELS)) % 5 == 0, 40.0, 1.0)
+    result = audit(predictions(weight), **PLAIN).models[0]
+    _, predicted, correct = metrics.top_label(LOGITS, LABELS)
+    for row in result["labels_table"]:
+        k = int(row["name"])
+        assert row["happened"] == pytest.approx(np.average(k == LABELS, weights=weight), rel=1e-9)
+        assert row["precision"]["value"] == pytest.approx(
+            np.average(correct[predicted == k], weights=weight[predicted == k]), rel=1e-9
+        )
+        assert row["recall"]["value"] == pytest.approx(
+            np.average(correct[k == LABELS], weights=weight[k == LABELS]), rel=1e-9
+        )
+        assert isinstance(row["labels"], int)
+        assert isinstance(row["precision"]["of"], int)
+    assert result["majority"]["model_error"] == pytest.approx(1 - np.average(correct, weights=weight), rel=1e-9)
+
+
+def test_only_the_ratios_of_weights_of_images_count():
+    z = RNG.normal(size=(23, 3, 4, 5))
+    y = RNG.integers(0, 3, (23, 4, 5))
+    weight = RNG.gamma(1.0, 1.0, 23)
+    small, large = (
+        audit(Predictions.from_logits(z, y, weight=scale * weight, kind="segmentation"), **PLAIN).intervals
+        for scale in (1e-3, 1e3)
+    )
+    for name, limits in small.items():
+        assert limits == pytest.approx(large[name], rel=1e-9, nan_ok=True), name
+
+
+def test_models_are_compared_with_the_same_weights_only():
+    weight = RNG.gamma(1.0, 1.0, len(LABELS))
+    first = predictions(weight)
+    for other in (predictions(weight[::-1]), predictions()):
+        result = audit(first, other, **PLAIN)
+        assert result.document["comparisons"] == []
+        assert any("weights are not the same" in note for note in result.models[1]["notes"])
+        with pytest.raises(ValueError, match=facts("baseline", "weights")):
+            check(first, "ece no worse by 0.01", baseline=other)
+    assert audit(first, predictions(2 * weight), **PLAIN).document["comparisons"]
+
+
+def test_a_group_without_weight_is_not_judged():
+    weight = np.where(SITE == "a", 0.0, RNG.gamma(1.0, 1.0, len(LABELS)))
+    judged = check(predictions(weight), "accuracy >= 0.01", groups="site").requirements
+    assert [judgement.group for judgement in judged] == ["", "site=b"]

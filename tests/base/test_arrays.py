@@ -14,6 +14,8 @@ from calibrant.base.arrays import (
     precision_of,
     round_to,
     row_slices,
+    sum_along,
+    sum_products,
 )
 from tests.helpers.errors import facts
 
@@ -74,3 +76,16 @@ def test_different_values_are_converted_once():
     result = map_levels(texts, lambda text: calls.append(text) or ord(text), np.int64)
     assert (result.tolist(), result.dtype) == ([[98, 97], [98, 98], [99, 97]], np.int64)
     assert calls == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("classes", [3, 7, 48, 100])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_row_has_the_same_sum_whatever_rows_are_beside_it(axis, classes):
+    values = np.exp(np.random.default_rng(0).normal(size=(61, classes)))
+    whole = np.ascontiguousarray(values.T) if axis == 0 else values
+    for rows in (1, 2, 5):
+        for start in range(0, 60, rows):
+            part = whole[:, start : start + rows].copy() if axis == 0 else whole[start : start + rows].copy()
+            stop = start + part.shape[1 - axis]
+            assert sum_along(part, axis).tolist() == sum_along(whole, axis)[start:stop].tolist()
+            assert sum_products(part, part, axis).tolist() == sum_products(whole, whole, axis)[start:stop].tolist()

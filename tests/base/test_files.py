@@ -291,6 +291,7 @@ def test_what_numpy_writes_is_read(name, version):
     assert values.flags.f_contiguous == theirs.flags.f_contiguous
 
 
+@pytest.mark.filterwarnings("ignore:.*Python 2:UserWarning")
 def test_lengths_of_python_2_are_read():
     assert read_header(io.BytesIO(with_header(header_of(shape="(3L, 4L)")))).shape == (3, 4)
 
@@ -321,24 +322,22 @@ def test_headers_that_are_refused(data, message):
 
 
 @pytest.mark.parametrize(
-    "descr",
-    ["'|O'", "'<U0'", "'|V8'", "'<f4,<f4'", "[('a', '<f4')]", "__import__('os').abort()", "'M8[" + "9" * 99 + "s]'"],
+    ("descr", "code"),
+    [("'|O'", "|O"), ("'<U0'", "<U0"), ("'|V8'", "|V8"), ("'<f4,<f4'", "|V8"), ("[('a', '<f4')]", "|V4")],
 )
-def test_types_that_are_never_made(descr):
+def test_types_that_are_never_made(descr, code):
     header = read_header(io.BytesIO(with_header(header_of(descr))))
-    assert header.kind == "V"
-    with pytest.raises(ValueError, match=facts(descr.strip("'")[:20])) as error:
+    assert (header.kind, header.code) == ("V", code)
+    with pytest.raises(ValueError, match=facts(code)) as error:
         read_values(io.BytesIO(bytes(100)), header)
     assert len(str(error.value)) < 200
-    with pytest.raises(ValueError, match=facts("NumPy", "<f5")):
-        _ = read_header(io.BytesIO(with_header(header_of("'<f5'")))).dtype
 
 
-def test_a_shape_that_is_there_twice_is_read_as_it_was_checked():
-    text = header_of(shape="(1,)")[:-1] + "'shape': (1000000000000,)}"
-    file = io.BytesIO(with_header(text) + bytes(4))
-    header = read_header(file)
-    assert read_values(file, header).shape == header.shape == (1,)
+@pytest.mark.parametrize("descr", ["__import__('os').abort()", "'M8[" + "9" * 99 + "s]'", "'<f5'"])
+def test_types_that_numpy_does_not_have(descr):
+    with pytest.raises(ValueError, match=facts("header", descr[:9])) as error:
+        read_header(io.BytesIO(with_header(header_of(descr))))
+    assert len(str(error.value)) < 200
 
 
 def test_a_file_that_ends_early():

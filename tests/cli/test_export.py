@@ -53,6 +53,27 @@ def test_an_existing_model_with_inputs_of_ones_own(call, tmp_path):
     assert call("--policy", "policy.json", "--onnx", "model-in.onnx", "--quiet") == (0, "", "")
 
 
+def test_the_tensors_are_named_where_several_could_be_meant(call):
+    node, kind = onnx.helper.make_node, onnx.TensorProto
+    nodes = [node("MatMul", ["x", "w"], ["z"]), node("Neg", ["z"], ["minus"])]
+    nodes += [node("ArgMax", [name], [f"best_{name}"], axis=1, keepdims=0) for name in ("z", "minus")]
+    outputs = [(name, kind.FLOAT, ["N", C]) for name in ("z", "minus")]
+    outputs += [(f"best_{name}", kind.INT64, ["N"]) for name in ("z", "minus")]
+    onnx.save_model(build(nodes, outputs), "several.onnx")
+    given = ("--policy", "policy.json", "--onnx", "several.onnx")
+    code, out, err = call(*given)
+    assert (code, out) == (2, "")
+    assert all(fact in err for fact in (f"z (FLOAT [N, {C}])", f"minus (FLOAT [N, {C}])", "--tensor"))
+    for option in ("--tensor", "--logits-output"):
+        code, out, err = call(*given, option, "minus")
+        assert (code, out) == (2, "")
+        assert all(fact in err for fact in ("best_z (INT64 [N])", "best_minus (INT64 [N])", "--labels"))
+        document = json.loads(call(*given, option, "minus", "--labels", "best_minus", "--json")[1])
+        assert [(check["against"], check["differing"]) for check in document["checks"][1:]] == [("label output", 0)]
+    assert call(*given, "--tensor", "z", "--labels", "best_minus")[0] == 2
+    assert call(*given, "--tensor", "z", "--labels", "none", "--quiet") == (0, "", "")
+
+
 @pytest.mark.slow
 def test_a_factory_with_weights(call, tmp_path, monkeypatch):
     torch.manual_seed(3)

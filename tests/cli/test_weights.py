@@ -1,6 +1,7 @@
 """Importance weights on the command line: left out by an option, or said not to be used."""
 
 import numpy as np
+import pytest
 
 from calibrant import Predictions
 
@@ -29,3 +30,14 @@ def test_both_parts_of_a_holdout_keep_their_weights(tmp_path, run):
     assert run("holdout", path, "-o", tmp_path / "a.csv", tmp_path / "b.parquet")[0] == 0
     parts = [Predictions.open(tmp_path / name).weight for name in ("a.csv", "b.parquet")]
     assert sorted(np.concatenate(parts)) == sorted(weight)
+
+
+@pytest.mark.parametrize("options", [(), ("--column", "weight=weight"), ("--column", "labels=labels")])
+def test_an_audit_of_weights_says_how_to_fit_without_them(tmp_path, run, options):
+    rng = np.random.default_rng(2)
+    z = 3 * rng.standard_normal((400, 3))
+    path = tmp_path / "val.npz"
+    Predictions.from_logits(z, (z + rng.gumbel(size=z.shape)).argmax(1), weight=rng.random(400)).save(path)
+    code, out, err = run("audit", path, *options, "-o", tmp_path / "a.html")
+    assert (code, "--column weight=" in " ".join(out.split())) == (0, True), err
+    assert "weight=weight" not in out

@@ -10,9 +10,17 @@ import torch.nn.functional as F
 from sklearn.metrics import accuracy_score
 
 from calibrant import Predictions
+from calibrant.data import normalised
+from calibrant.experiments import Contender, Study, compare
+from calibrant.experiments.comparison_page import all_tables
 from calibrant.experiments.evaluation import MORE_NUMBERS, Flat, measure, more_numbers, numbers
 from calibrant.experiments.tables.cells import Column
-from calibrant.metrics import aurc
+from calibrant.metrics import RISKS, aurc
+from calibrant.training import checkpoints, load_sets
+from calibrant.training.datasets import evaluation_pipeline
+from calibrant.training.run import make_model
+from tests.experiments.conftest import Here
+from tests.helpers import digit_studies
 from tests.helpers.errors import facts
 from tests.reference import metrics as reference
 
@@ -67,6 +75,33 @@ def test_one_reading_of_logit_normalisation_can_be_asked_for(sweep, centre):
     assert rows[0].parameter == pytest.approx(expected, nan_ok=True)
     plain = [[n for n in numbers(folder.path, c) if n.posthoc != "logit-norm"] for c in (centre, None)]
     assert str(plain[0]) == str(plain[1]), "nothing else changes"
+
+
+def test_a_method_with_an_output_for_abstaining_is_ranked_by_it_too(tmp_path):
+    """The network's last output by its weights, on all test samples at once."""
+    methods = {"dg": Contender("deep_gamblers", {"payoff": 9.0}), "ce": Contender("ce", {})}
+    plan = digit_studies.recipe(training={"epochs": 2, "batch_size": 128})
+    found = compare(Study(plan, methods, (0,)), tmp_path, engine=Here())
+    run = next(run for run in found.finals if run.method == "dg")
+    folder = found.run_folder(run)
+    recipe = folder.recipe()
+    network = make_model(recipe, 10, None, filled=True)
+    checkpoints.restore_network(network, folder / "model.safetensors")
+    pipeline = evaluation_pipeline(recipe, load_sets(recipe).test)
+    images = normalised(pipeline.batch(range(len(pipeline))).inputs, *recipe.data.normalisation, torch.float32)
+    with torch.no_grad():
+        logits = network.eval()(images).double()
+    correct = logits[:, :10].argmax(1) == torch.tensor(pipeline.dataset.labels)
+    values = {n.metric: n.value for n in numbers(folder.path) if (n.set, n.posthoc) == ("test", "abstention")}
+    assert set(values) == {"aurc", "e_aurc", "augrc", *(f"coverage_at_risk_{risk:g}" for risk in RISKS)}
+    trust = 1 - logits.softmax(1)[:, 10].numpy()
+    assert values["aurc"] == pytest.approx(aurc(trust, correct.numpy()), rel=1e-4)
+    assert [n for n in numbers(folder.path) if (n.set, n.posthoc, n.metric) == ("test", "none", "aurc")]
+    table = all_tables(found)["repairs"]
+    (column,) = [k for k, column in enumerate(table.columns) if column.posthoc == "abstention"]
+    cells = {line.method: line.cells[column] for line in table.rows}
+    assert cells["dg"].mean == pytest.approx(values["aurc"])
+    assert cells["ce"] is None
 
 
 @pytest.fixture

@@ -250,13 +250,16 @@ def test_labels_that_are_no_classes_of_the_policy_are_an_error(names, model, tmp
     assert done.not_checked
 
 
-def test_what_is_no_label_is_not_taken_for_one(tmp_path):
-    for name, shift in (("length", 0), ("label", 7)):
-        done = export_onnx(
-            make_policy(), tmp_path / "m.onnx", onnx_model=behind_length(name) if shift == 0 else labelled(shift=shift)
-        )
+def test_numbers_that_are_no_positions_check_nothing_where_the_policy_has_no_names(tmp_path):
+    for model, name in ((behind_length("length"), "length"), (labelled(shift=7), "label")):
+        done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)
         assert [check.against for check in done.checks] == ["policy"]
-        assert done.not_checked
+        assert any(name in text for text in done.not_checked)
+    named = make_policy(class_names=tuple("abcde"))
+    with pytest.raises(ValueError, match=facts("length", "--labels none", "--expected")):
+        export_onnx(named, tmp_path / "n.onnx", onnx_model=behind_length("length"))
+    done = export_onnx(named, tmp_path / "n.onnx", onnx_model=behind_length("length"), labels="none")
+    assert [check.against for check in done.checks] == ["policy"]
 
 
 def behind_length(name):

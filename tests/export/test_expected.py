@@ -138,6 +138,12 @@ def test_a_pytorch_model_is_held_against_its_own_label(tmp_path):
     wrong = WithLabel([4, 3, 2, 1, 0], lambda z, label: (z, label, label.shape))
     with pytest.raises(ValueError, match=facts("of 300 rows")):
         export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output="0")
+    assert export_onnx(policy, tmp_path / "n.onnx", model=wrong, inputs=ROWS, output="0", labels="none").not_checked
+    both = WithLabel(range(C), lambda z, label: {"logits": z, "input": label, "length": label + 1})
+    with pytest.raises(ValueError, match=facts("input (INT64 [2])", "length (INT64 [2])", "--labels")):
+        export_onnx(policy, tmp_path / "o.onnx", model=both, inputs=ROWS, output="logits")
+    done = export_onnx(policy, tmp_path / "o.onnx", model=both, inputs=ROWS, output="logits", labels="input")
+    assert [(check.against, check.rows, check.differing) for check in done.checks[1:]] == [("label output", 300, 0)]
 
 
 def test_masks_are_compared_pixel_by_pixel(tmp_path):

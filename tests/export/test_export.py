@@ -90,7 +90,7 @@ def test_rounding_of_logits_is_counted_and_other_differences_are_not_excused():
         verification = Verification(policy)
         graph = [x.numpy() for x in policy.module()(torch.from_numpy(ours))]
         verification.add(graph, torch.from_numpy(theirs), None, lambda: ours.astype(np.float64))
-        verification.check()
+        verification.agreement()
         return verification
 
     nearly = z + np.array([[-1e-6, 0, 0, 0, 0], [1e-6, 0, 0, 0, 0], [0, 1e-6, 0, 0, 0]], np.float32)

@@ -156,6 +156,22 @@ def test_several_inputs_of_several_types(tmp_path):
         export_onnx(policy, tmp_path / "n.onnx", onnx_model=model, inputs=feeds | {"x": X[:, :3]})
 
 
+@pytest.mark.parametrize("rows", [3, 70])
+def test_an_input_of_a_fixed_length_is_no_batch_whatever_its_length(rows, tmp_path):
+    nodes = [
+        helper.make_node("ReduceSum", ["shift", "first"], ["s"], keepdims=1),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "s"], ["z"]),
+    ]
+    inputs = [("x", T.FLOAT, ["N", 4]), ("shift", T.FLOAT, [rows, C])]
+    weights = {"w": WEIGHT, "first": np.array([0])}
+    model = build(nodes, [("z", T.FLOAT, ["N", C])], inputs=inputs, weights=weights)
+    feeds = {"x": np.resize(X, (rows, 4)), "shift": RNG.standard_normal((rows, C)).astype(np.float32)}
+    policy = make_policy()
+    assert export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, inputs=feeds).rows == rows + 1
+    agree(run(tmp_path / "m.onnx", **feeds), policy, alone(model, feeds))
+
+
 def test_logits_of_torch_and_numpy_are_inputs_too(tmp_path):
     done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=linear(), inputs=torch.from_numpy(X).double())
     assert done.rows == 31

@@ -22,6 +22,7 @@ class Case:
     def __init__(self, check: R.Check):
         self.check, self.parameters = check, check.parameters
         self.loss = L.describe(check.name).loss
+        self.classes = CLASSES - self.loss(**self.parameters).extra_logits
         self.per_sample, self.shift_invariant = L.describe(check.name).per_sample, check.shift_invariant
 
     def __str__(self) -> str:
@@ -30,7 +31,12 @@ class Case:
     @property
     def remembers(self) -> bool:
         """Whether the loss looks samples up by their ids."""
-        return self.check.ranks or self.check.calibrates
+        return self.check.ranks or self.check.calibrates or self.check.adapts
+
+    def batch(self, n: int = SAMPLES, classes: int = CLASSES, **options: Any) -> tuple[Tensor, Tensor]:
+        """As `batch`, with labels of the classes only, where there is a logit more."""
+        z, y = batch(n, classes, **options)
+        return z, y % (classes - CLASSES + self.classes)
 
     def make(self, **common: Any) -> L.Loss:
         loss = self.loss(**self.parameters, **common)
@@ -44,6 +50,7 @@ class Case:
     def hyper(self) -> dict[str, Any]:
         past: dict[str, Any] = {"correctness": np.array(COUNTS) / EPOCHS} if self.check.ranks else {}
         past |= {"confidence": CONFIDENCE, "correct": CORRECT} if self.check.calibrates else {}
+        past |= {"running": R.RUNNING} if self.check.adapts else {}
         return {**self.parameters, **past, **self.check.state}
 
     def reference_terms(self, z: Tensor, y: Tensor, **more: Any) -> dict[str, np.ndarray]:
@@ -61,6 +68,9 @@ class Case:
 
 def remember(loss: L.Loss) -> L.Loss:
     """The loss with a past of samples 0 to 6: of five epochs, or of one whose predictions it learns from now."""
+    if isinstance(loss, L.SelfAdaptive):
+        loss.memory.targets = torch.tensor(R.RUNNING)[:, : CLASSES - loss.extra_logits]
+        return loss
     if hasattr(loss, "memory"):
         loss.memory.record(torch.arange(SAMPLES), torch.tensor(CONFIDENCE, dtype=torch.float64), torch.tensor(CORRECT))
         loss.end_epoch()

@@ -1,4 +1,4 @@
-"""Losses that remember samples: CaPE's targets from earlier predictions, CRL's counts by id."""
+"""Losses that remember samples: CaPE's targets from earlier predictions, CRL's counts, SAT's running targets by id."""
 
 import io
 
@@ -234,3 +234,103 @@ def test_crl_with_the_margin_condition_smooths_where_acls_would():
     loss = L.CRL(strength=0.7, indicator="margin", margin=6.0, reduction="sum")
     slope = gradient(loss, z, y) - gradient(L.CrossEntropy(reduction="sum"), z, y)
     torch.testing.assert_close(slope, 0.7 * f * active, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_running_targets_change_before_the_loss_from_the_start_epoch_on(selective):
+    """Five epochs in two batches each, against the released code's steps: epochs 0 and 1 are cross-entropy."""
+    samples, classes, momentum = 9, 4, 0.7
+    loss = L.SelfAdaptive(momentum, start=2, selective=selective, reduction="mean")
+    _, y = batch(samples, classes, seed=9)
+    targets = torch.nn.functional.one_hot(y, classes).double()
+    for epoch in range(5):
+        z, _ = batch(samples, classes + selective, seed=epoch, scale=1.5)
+        for ids in torch.arange(samples).split(5):
+            logits, before = z[ids], loss.memory.targets.clone()
+            value = loss(logits.clone().requires_grad_(), y[ids], ids=ids)
+            assert torch.equal(loss.memory.targets, before)  # a call changes nothing
+            log_p = logits.log_softmax(1)
+            if epoch < 2:
+                expected = torch.nn.functional.cross_entropy(logits[:, :classes], y[ids])
+            else:
+                targets[ids] = momentum * targets[ids] + (1 - momentum) * logits[:, :classes].softmax(1)
+                t = targets[ids]
+                if selective:
+                    right = t.gather(1, y[ids, None]).squeeze(1)
+                    each = -right * log_p.gather(1, y[ids, None]).squeeze(1) - (1 - right) * log_p[:, -1]
+                    expected = each.mean()
+                else:
+                    weights = t.amax(1) * len(ids) / t.amax(1).sum()
+                    expected = (weights * -(t * log_p).sum(1)).mean()
+            torch.testing.assert_close(value.detach(), expected, rtol=1e-6, atol=0)  # targets are stored in float32
+            loss.update(logits, y[ids], ids=ids)
+        if epoch < 2:
+            assert not loss.memory.targets.numel()
+        else:
+            torch.testing.assert_close(loss.memory.targets.double(), targets, rtol=1e-6, atol=1e-7)
+        loss.end_epoch()
+
+
+def test_weights_of_self_adaptive_training_are_those_of_the_positions_that_count():
+    """A position that is ignored takes no share; the weights of the others have the mean 1."""
+    z, y = batch(6, 4)
+    loss, ids = L.SelfAdaptive(0.5, start=0, reduction="none"), torch.arange(6)
+    loss.update(z.flip(1), y, ids=ids)
+    y[2] = -100
+    values = loss(z, y, ids=ids)
+    kept = ids[ids != 2]
+    torch.testing.assert_close(values[kept], loss(z[kept], y[kept], ids=kept))
+    assert values[2] == 0
+    cross_entropies = torch.tensor([float(loss(z[i : i + 1], y[i : i + 1], ids=ids[i : i + 1])) for i in kept.tolist()])
+    weights = values[kept] / cross_entropies.double()  # alone, a sample has the weight 1
+    assert weights.mean().item() == pytest.approx(1.0, rel=1e-6)
+    assert weights.max() - weights.min() > 0.1
+
+
+def test_running_targets_are_saved_in_the_middle_of_an_epoch_and_begin_as_labels():
+    z, y = batch(7, 4)
+    ids = torch.tensor([4, 0, 2, 9, 1, 3, 6])
+    loss = L.SelfAdaptive(0.8, start=1)
+    loss.end_epoch()
+    loss.update(z[:3], y[:3], ids=ids[:3])
+    assert (loss.memory.targets[:, 0] == -1).nonzero().flatten().tolist() == [1, 3]
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    resumed = L.SelfAdaptive(0.8, start=1)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for each in (loss, resumed):
+        each.update(z.flip(1), y, ids=ids)
+    assert torch.equal(resumed.memory.targets, loss.memory.targets)
+    assert resumed.finished == 1
+    assert all(bool(torch.isfinite(value).all()) for value in loss.state_dict().values())
+    new = L.SelfAdaptive(1.0, start=0, reduction="none")  # a momentum of 1 keeps the labels
+    torch.testing.assert_close(new(z, y, ids=ids), L.CrossEntropy(reduction="none")(z, y), rtol=1e-13, atol=0)
+
+
+def test_self_adaptive_training_asks_for_ids_and_keeps_its_classes():
+    z, y = batch(7, 4)
+    late, now, ids = L.SelfAdaptive(), L.SelfAdaptive(start=0), torch.arange(7)
+    torch.testing.assert_close(late(z, y), L.CrossEntropy()(z, y))
+    late.update(z, y)  # nothing to remember yet
+    for call in (now, now.update):
+        with pytest.raises(ValueError, match=facts("SelfAdaptive", "ids")):
+            call(z, y)
+        with pytest.raises(ValueError, match=facts("[6]")):
+            call(z, y, ids=ids[:6])
+    now.update(z, y, ids=ids)
+    with pytest.raises(ValueError, match=facts("4", "5")):
+        now(*batch(7, 5), ids=ids)
+
+
+def test_the_lens_sees_the_running_target_and_what_is_left_for_abstaining():
+    z, y = batch(7, 5)
+    y, ids = y % 4, torch.arange(7)
+    loss = L.SelfAdaptive(0.5, start=0, selective=True)
+    loss.update(z, y, ids=ids)
+    seen = lens(loss, z, y, ids=ids)
+    p = z[:, :4].softmax(1)
+    right = 0.25 + 0.75 * p.gather(1, y[:, None])  # two steps from the label
+    expected = torch.zeros_like(z).scatter(1, y[:, None], right)
+    expected[:, 4:] = 1 - right
+    torch.testing.assert_close(seen.effective, expected, rtol=1e-6, atol=1e-7)

@@ -446,6 +446,50 @@ def test_label_relaxation_is_zero_inside_and_blind_to_the_other_classes(alpha, g
     assert loss(same_mass, y).item() == pytest.approx(value, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_deep_gamblers_in_logarithms(variant):
+    """p_y = e^-2000 and e^-900 reserved: the loss is 900 + log o, by the paper's variant log o less."""
+    z, y = torch.tensor([[-2000.0, 0.0, -900.0]], dtype=torch.float64), torch.tensor([0])
+    offset = math.log(3.0) if variant == "released" else 0.0
+    loss = L.DeepGamblers(3.0, variant=variant)
+    assert loss(z.clone().requires_grad_(), y).item() == pytest.approx(900 + offset, rel=1e-15)
+    assert loss(z, y).item() == pytest.approx(900 + offset, rel=1e-15)
+    torch.testing.assert_close(gradient(loss, z, y), z.new_tensor([[0.0, 1.0, -1.0]]))
+
+
+def test_deep_gamblers_bets_where_the_payoff_is_worth_it():
+    """The gradient with respect to the probabilities: at p_y = 1 and nothing reserved, log 1; else by hand."""
+    z = torch.tensor([[math.log(0.5), math.log(0.2), math.log(0.3)]], dtype=torch.float64)
+    loss = L.DeepGamblers(payoff=1.5)
+    assert loss(z, torch.tensor([1])).item() == pytest.approx(-math.log(0.2 + 0.3 / 1.5))
+    seen = lens(loss, z, torch.tensor([1]))
+    torch.testing.assert_close(seen.effective, z.new_tensor([[0.0, 0.5, 0.5]]))  # 1.5 * 0.2 against 0.3
+    assert loss(torch.tensor([[0.0, 800.0, 0.0]], dtype=torch.float64), torch.tensor([1])).item() == 0.0
+    with pytest.raises(ValueError, match=facts("DeepGamblers", "1", "2")):
+        loss(z, torch.tensor([2]))  # the last logit is no class
+    with pytest.raises(ValueError, match=facts("DeepGamblers", "abstaining", "[1, 2]")):
+        loss(z[:, :2], torch.tensor([0]))
+    weight = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    weighted = L.DeepGamblers(1.5, weight=weight, reduction="sum")(z, torch.tensor([1]))
+    torch.testing.assert_close(weighted, 3 * loss(z, torch.tensor([1])))
+
+
+def test_deep_gamblers_pretrains_without_the_logit_of_abstaining():
+    z, y = batch(9, 5)
+    y = y % 4
+    loss = L.DeepGamblers(pretraining=2, reduction="sum")
+    for _ in range(2):
+        torch.testing.assert_close(loss(z, y), L.CrossEntropy(reduction="sum")(z[:, :4], y), rtol=1e-13, atol=0)
+        slope = gradient(loss, z, y)
+        assert (slope[:, 4] == 0).all()
+        torch.testing.assert_close(slope[:, :4], gradient(L.CrossEntropy(reduction="sum"), z[:, :4], y))
+        loss.end_epoch()
+    torch.testing.assert_close(loss(z, y), L.DeepGamblers(reduction="sum")(z, y), rtol=1e-13, atol=0)
+    resumed = L.DeepGamblers(pretraining=2)
+    resumed.load_state_dict(loss.state_dict())
+    assert resumed(z, y) == L.DeepGamblers()(z, y)
+
+
 #: As the papers and their code set them; what was published with other values names them itself.
 DEFAULTS = {
     "acls": {"margin": 10, "lambda1": 0.1, "lambda2": 0.01},
@@ -477,6 +521,8 @@ DEFAULTS = {
     "mmce": {"strength": 1, "kernel_width": 0.4, "weighted": True},
     "soft_ece": {"strength": 1, "bins": 15, "temperature": 0.01, "reading": "binned"},
     "esd": {"strength": 1},
+    "sat": {"momentum": 0.9, "start": 60, "selective": False},
+    "deep_gamblers": {"payoff": 2.2, "pretraining": 0, "variant": "released"},
     "ecp": {"strength": 0.1},
     "mdca": {"strength": 1, "base": "ce"},
     "cpc": {"lambda1": 0.1, "lambda2": 1.0},

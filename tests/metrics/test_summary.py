@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from calibrant import Predictions, audit
-from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Offsets, collect_part, merge
-from calibrant.metrics import Confidences, ConfidenceSketch, ece
+from calibrant.auditing.collect import collect, collect_part
+from calibrant.auditing.shards import Offsets, merge
+from calibrant.metrics import METRICS, Confidences, ConfidenceSketch, Metric, ece
 from calibrant.metrics.grid import CELLS, shortfall_edges
+from calibrant.metrics.tables import FUNCTIONS
+from calibrant.predictions import Piece
 from tests.reference import metrics as reference
 
 NAMES = ("aece", "mce", "overconfidence", "underconfidence", "aurc", "e_aurc", "augrc")
@@ -231,11 +233,19 @@ def test_parts_together_are_as_exact_as_the_whole(monkeypatch, most):
     p, labels = clipped(np.float64)
     whole = collect(Predictions.from_probabilities(p, labels)).summary().metrics()
     halves = [slice(0, 700), slice(700, 1500)]
-    parts = [
-        collect_part(Predictions.from_probabilities(p[rows], labels[rows]), (), Offsets(rows.start, rows.start, 1500))
-        for rows in halves
-    ]
-    together = merge(parts).summary().metrics()
+    pieces = [Piece(Predictions.from_probabilities(p[rows], labels[rows]), start=rows.start) for rows in halves]
+    parts = [next(collect_part(piece, (), [Offsets(piece.start, piece.start, 1500)])) for piece in pieces]
+    together = merge(parts).collected.summary().metrics()
     for name, value in together.items():
         assert value.bound == pytest.approx(whole[name].bound, rel=1e-9)
         assert value == pytest.approx(whole[name], abs=1e-12)
+
+
+@pytest.mark.parametrize("family", ["Calibration", "Accuracy"])
+def test_a_metric_without_a_bound_of_its_own_may_be_anything(monkeypatch, family):
+    metric = Metric("claim", "Claim", "share", family, "low", (0, 1), "mean claim", table="ranked")
+    monkeypatch.setitem(METRICS, "claim", metric)
+    monkeypatch.setitem(FUNCTIONS, "claim", lambda groups: float(groups.sure.sum() / groups.size))
+    value = sketched([0.9, 0.6, 0.5], [True, False, True]).measure("claim")
+    assert value == pytest.approx(2 / 3, abs=1e-5)
+    assert value.bound == 1.0

@@ -156,3 +156,37 @@ def test_intervals_are_as_wide_as_weighted_samples_scatter(exact):
             draws[name].append(value)
     for name, interval in intervals.items():
         assert interval.high - interval.low == pytest.approx(2 * 1.96 * np.std(draws[name]), rel=0.2), name
+
+
+@pytest.mark.parametrize("constant", [0.5, 0.1, 2.0, 1e20])
+def test_equal_weights_are_saved_as_what_they_are(constant, tmp_path):
+    """Others may be added to them, so that they matter after all."""
+    halves = sketch_of(np.full(len(LABELS), constant), slice(0, 100)), sketch_of(WEIGHT, slice(100, None))
+    halves[0].save(tmp_path / "a.safetensors")
+    loaded = ConfidenceSketch.load(tmp_path / "a.safetensors")
+    assert loaded.summary().samples == 100
+    assert loaded.compute() == halves[0].compute()
+    assert (loaded + halves[1]).compute() == (halves[0] + halves[1]).compute()
+
+
+@pytest.mark.parametrize(
+    ("scale", "fact"), [(1e101, "1e+100"), (1e300, "1e+100"), (1e-101, "1e-100"), (1e-300, "1e-100")]
+)
+def test_weights_whose_squares_cannot_be_summed_are_refused(scale, fact):
+    with pytest.raises(ValueError, match=facts("weight", fact)):
+        sketch_of(scale * np.maximum(WEIGHT, 0.5) / WEIGHT.max()).compute()
+
+
+def test_a_label_of_probability_zero_counts_as_little_as_its_sample():
+    p, y, weight = np.array([[1.0, 0.0], [0.3, 0.7], [0.6, 0.4]]), np.array([1, 1, 0]), np.array([0.0, 1.0, 2.0])
+    expected = -(math.log(0.7) + 2 * math.log(0.6)) / 3
+    assert M.nll(p, y, weight=weight, kind="probabilities") == pytest.approx(expected, rel=1e-12)
+    sketch = ConfidenceSketch(kind="probabilities")
+    sketch.update(p, y, weight=weight)
+    assert sketch.compute()["nll"] == pytest.approx(expected, rel=1e-12)
+    nll = np.tile(-np.log(np.maximum(p[[0, 1, 2], y], 1e-320)), 8)
+    nll[::3] = math.inf
+    correct = np.tile([False, True, True], 8)
+    confidence = np.tile([1.0, 0.7, 0.6], 8)
+    first, second = (M.Judged(confidence, correct, nll=part, weight=np.tile(weight, 8)) for part in (nll, 2 * nll))
+    assert M.paired_differences(first, second, replicates=20)["nll"].value == pytest.approx(expected, rel=1e-12)

@@ -137,3 +137,26 @@ def test_without_errors_nothing_can_be_detected(name):
 def test_weights_that_are_none(weight, words):
     with pytest.raises(ValueError, match=facts(*words)):
         M.ece(CONFIDENCE, CORRECT, weight=weight)
+
+
+@pytest.mark.parametrize("ties", ["together", "expected"])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_risk_that_is_reached_exactly_is_within_the_limit(ties, seed):
+    """Sums of weights of mean 1 are rounded, counts of repeated rows are not."""
+    rng = np.random.default_rng(seed)
+    size = rng.integers(5, 60)
+    confidence = rng.integers(1, 30, size) / 30
+    correct, times = rng.random(size) < 0.85, rng.integers(0, 5, size)
+    times[0] += 1
+    repeated = np.repeat(confidence, times), np.repeat(correct, times)
+    curve = M.risk_coverage_curve(*repeated)
+    for risk in {*curve.risk.tolist(), 0.05, 0.1}:
+        coverage = M.coverage_at_risk(*repeated, risk, ties=ties)
+        weighted = M.coverage_at_risk(confidence, correct, risk, ties=ties, weight=times)
+        assert weighted == pytest.approx(coverage, abs=1e-9 if ties == "together" else 1 / times.sum())
+
+
+def test_context_reliance_has_the_weighted_metrics():
+    row = M.context_reliance(CONFIDENCE, CORRECT, weight=WEIGHT)
+    names = ("accuracy", "overconfidence", "underconfidence", "mean_confidence")
+    assert list(row) == [call(name, CONFIDENCE, CORRECT, weight=WEIGHT) for name in names]

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.metrics import ece
-from tests.helpers.predictions import write_columns
+from tests.helpers.predictions import refusal, write_columns
 
 FORMATS = ("csv", "jsonl", "parquet", "npz", "frame")
 N, C = 240, 4
@@ -322,3 +322,10 @@ def test_a_hint_is_given_where_the_values_fit_and_can_be_followed(case, kind, tm
         np.testing.assert_allclose(pair[0], confidence, atol=1e-9)
         assert pair[1].tolist() == correct.tolist()
         assert ece(*pair) == pytest.approx(slow_ece(confidence, correct), abs=1e-9)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
+def test_a_proposal_that_lacks_a_column_is_not_proposed_about(suffix, tmp_path):
+    """Within seconds: hints about hints about hints took hours."""
+    columns = {"confidence": SURE[:35].round(4), "predicted": TOP[:35]}
+    assert "labels" in refusal(write_columns(tmp_path / f"a{suffix}", columns), unlabelled=True)

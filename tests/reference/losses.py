@@ -38,6 +38,7 @@ class Check(NamedTuple):
         shift_invariant: a number added to all logits changes nothing.
         ranks: the loss knows how often each sample was right, and the reference takes it as ``correctness``.
         calibrates: the loss knows earlier predictions, and the reference takes their ``confidence`` and ``correct``.
+        adapts: the loss remembers a target for each sample, and the reference takes them as ``running``.
         halved: the gradient of the regulariser is half the derivative of its value.
         state: buffers of the loss that it has learned, by name; the reference takes them as parameters.
     """
@@ -49,6 +50,7 @@ class Check(NamedTuple):
     shift_invariant: bool = True
     ranks: bool = False
     calibrates: bool = False
+    adapts: bool = False
     halved: bool = False
     state: Mapping[str, list[float]] = MappingProxyType({})
 
@@ -784,6 +786,88 @@ def label_relaxation(logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: flo
             else:
                 continue
             fidelity[i] += math.exp(log_projected) * (log_projected - logp[i, k])
+    return _terms(fidelity)
+
+
+# ---- abstaining ------------------------------------------------------------------------------------------------------
+
+
+@checks("deep_gamblers", *({"payoff": 2.5, "variant": variant} for variant in VARIANTS))
+@checks("deep_gamblers", {"pretraining": 1, "variant": "released"})
+def deep_gamblers(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    payoff: float = 2.2,
+    pretraining: int = 0,
+    variant: str = "released",
+) -> Terms:
+    """[Ziyin2019], K + 1 logits: -log(p_y + p_last / o); "paper": -log(o p_y + p_last); in the first epoch of these.
+
+    With pretraining: cross-entropy of the first K logits.
+    """
+    _one_of("variant", variant, "paper", "released")
+    z, y = _as_logits(logits), _as_labels(labels)
+    if pretraining:
+        return cross_entropy(z[:, :-1], labels)
+    logp, fidelity = log_softmax(z), np.empty(len(y))
+    for i in range(len(y)):
+        bet, reserved = float(logp[i, y[i]]), float(logp[i, -1])
+        if variant == "paper":
+            fidelity[i] = -logsumexp([bet + math.log(payoff), reserved])
+        else:
+            fidelity[i] = -logsumexp([bet, reserved - math.log(payoff)])
+    return _terms(fidelity)
+
+
+#: Running targets of seven samples over five classes, exact in single precision; a negative one was never recorded.
+RUNNING = [
+    [0.75, 0.0625, 0.0625, 0.0625, 0.0625],
+    [0.125, 0.5, 0.125, 0.125, 0.125],
+    [-1.0, -1.0, -1.0, -1.0, -1.0],
+    [0.0, 0.25, 0.25, 0.0, 0.5],
+    [0.25, 0.0, 0.125, 0.125, 0.5],
+    [0.0625, 0.0625, 0.0625, 0.75, 0.0625],
+    [0.5, 0.0, 0.5, 0.0, 0.0],
+]
+
+
+@checks("sat", {"start": 0}, {"start": 0, "momentum": 0.25}, {"start": 0, "selective": True}, adapts=True, frozen=True)
+@checks("sat", {"start": 1}, {"start": 1, "selective": True})
+def self_adaptive(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    running: npt.ArrayLike | None = None,
+    momentum: float = 0.9,
+    start: int = 60,
+    selective: bool = False,
+    frozen: npt.ArrayLike | None = None,
+) -> Terms:
+    """[Huang2020] Algorithm 1: t <- m t + (1 - m) p, then CE to t with weights max_k t_k; selective: over K + 1 logits.
+
+    running [N, >= K] is t before, which begins as the one-hot label; the targets' p are of the ``frozen`` logits.
+    """
+    z, y = _as_logits(logits), _as_labels(labels)
+    n_classes = z.shape[1] - int(selective)
+    if start > 0:
+        return cross_entropy(z[:, :n_classes], labels)
+    p = softmax((z if frozen is None else _as_logits(frozen))[:, :n_classes])
+    logp, before = log_softmax(z), np.asarray(running)
+    targets = np.empty((len(y), n_classes))
+    for i in range(len(y)):
+        known = before[i, 0] >= 0
+        for k in range(n_classes):
+            old = before[i, k] if known else (1.0 if k == y[i] else 0.0)
+            targets[i, k] = momentum * old + (1 - momentum) * p[i, k]
+    weights = [float(row.max()) for row in targets]
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        if selective:
+            fidelity[i] = -targets[i, y[i]] * logp[i, y[i]] - (1 - targets[i, y[i]]) * logp[i, -1]
+        else:
+            weight = weights[i] * len(y) / math.fsum(weights)
+            fidelity[i] = -weight * math.fsum(targets[i, k] * logp[i, k] for k in range(n_classes))
     return _terms(fidelity)
 
 

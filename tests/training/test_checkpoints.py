@@ -211,10 +211,10 @@ def test_numbers_that_do_not_exist_survive(recipe, tmp_path):
     assert checkpoints.load(tmp_path / "b.safetensors")[1] == state
 
 
-@pytest.mark.parametrize("loss", ["crl", "cape", "calsalm"])
+@pytest.mark.parametrize("loss", ["name='crl'", "name='cape'", "name='calsalm'", "name='sat', start=0"])
 def test_a_run_with_a_memory_resumes(loss, recipe, tmp_path):
     """The memory grows with the ids that were seen; a checkpoint may have any length up to the data's."""
-    plan = load(recipe, [f"loss={{name='{loss}'}}", "training.epochs=1"])
+    plan = load(recipe, [f"loss={{{loss}}}", "training.epochs=1"])
     train(plan, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     events = []

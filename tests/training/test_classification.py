@@ -5,8 +5,20 @@ import pytest
 import torch
 
 from calibrant.predictions import Predictions
-from calibrant.training import RunFolder, estimate, load, load_sets, make_fabric, prepare_run, train
+from calibrant.training import (
+    RunFolder,
+    checkpoints,
+    estimate,
+    load,
+    load_model,
+    load_sets,
+    make_fabric,
+    predict_run,
+    prepare_run,
+    train,
+)
 from calibrant.training.classification import Classification
+from calibrant.training.finished_run import last_epoch
 from tests.helpers.errors import facts
 
 
@@ -76,6 +88,32 @@ def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=words):
         train(plan, tmp_path / "run", trust_code=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "loss", ["{name='deep_gamblers', payoff=3.0, pretraining=2}", "{name='sat', start=2, selective=true}"]
+)
+def test_a_loss_with_a_logit_more_trains_predicts_and_exports_the_classes(loss, recipe, tmp_path):
+    """The network has 11 outputs for 10 classes; all that is measured, written or loaded are the logits of the 10."""
+    plan = load(recipe, [f"loss={loss}", "training.epochs=4", "training.batch_size=64"])
+    result = train(plan, tmp_path / "run")
+    assert result["sets"]["test"]["accuracy"] > 0.8
+    parts, _ = checkpoints.load(tmp_path / "run" / "model.safetensors")
+    assert [len(value) for value in parts["model"].values()][-1] == 11
+    written = Predictions.open(tmp_path / "run" / "test.npz")
+    assert written.logits.shape == (450, 10)
+    assert np.array_equal(predict_run(tmp_path / "run").logits, written.logits)
+    model, _, classes = load_model(tmp_path / "run")
+    assert len(classes) == model(torch.zeros(2, 3, 8, 8)).shape[1] == 10
+    with pytest.raises(ValueError, match=facts("one logit")):
+        last_epoch(tmp_path / "run")
+
+
+def test_a_network_without_the_logit_that_the_loss_needs(recipe, tmp_path, monkeypatch):
+    own(tmp_path, monkeypatch, "def Net(num_classes):\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))\n")
+    plan = load(recipe, ["model={name='own_net:Net'}", "loss={name='deep_gamblers'}"])
+    with pytest.raises(ValueError, match=facts("[2, 10]", "10 classes and 1 more", "[2, 11, ...]")):
+        train(plan, tmp_path / "run", trust_code=True)
 
 
 OWN = {

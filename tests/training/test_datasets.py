@@ -39,6 +39,21 @@ def test_training_on_a_part_of_what_is_not_held_out():
     assert digits(train_count=200).key != digits().key
 
 
+def test_wrong_labels_are_those_of_the_training_samples_alone():
+    clean = load_sets(digits(hold_out={"count": 150}))
+    plan = digits(hold_out={"count": 150}, label_noise={"rate": 0.4, "kind": "pair"})
+    noisy = load_sets(plan)
+    wrong = noisy.train.labels != clean.train.labels
+    assert wrong.sum() == round(0.4 * len(clean.train))
+    assert (noisy.train.labels[wrong] == (clean.train.labels[wrong] + 1) % 10).all()
+    assert noisy.train.ids == clean.train.ids
+    for name in ("val", "test"):
+        assert (getattr(noisy, name).labels == getattr(clean, name).labels).all()
+    assert plan.key != digits(hold_out={"count": 150}).key
+    with pytest.raises(ValueError, match=facts("label_noise.rate", "1.5")):
+        digits(label_noise={"rate": 1.5})
+
+
 def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     """A folder for each class is enough; the test set is the same for every seed."""
     home = folder_of_classes(tmp_path / "pictures")

@@ -155,7 +155,15 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "loss", [{"name": "calsalm", "margin": 2.0, "rho_step": 1}, {"name": "adafocal"}], ids=lambda loss: loss["name"]
+    "loss",
+    [
+        {"name": "calsalm", "margin": 2.0, "rho_step": 1},
+        {"name": "adafocal"},
+        {"name": "deep_gamblers", "pretraining": 2},
+        {"name": "sat", "start": 1},
+        {"name": "sat", "start": 1, "selective": True, "momentum": 0.5},
+    ],
+    ids=lambda loss: loss["name"],
 )
 def test_interrupted_runs_of_losses_that_learn_go_on_exactly(loss, tmp_path):
     """Stopped in the second of three epochs; what the loss has learned is restored bit by bit."""
@@ -175,7 +183,7 @@ def test_interrupted_runs_of_losses_that_learn_go_on_exactly(loss, tmp_path):
     assert_same(tmp_path / "whole", tmp_path / "cut")
     last = tensors(tmp_path / "whole")[0]
     changed = [name for name, value in learned.items() if not torch.equal(last[name], value)]
-    assert len(changed) == len(learned) > 1  # it went on learning, in everything that it keeps
+    assert len(changed) == len(learned) > 0  # it went on learning, in everything that it keeps
 
 
 @pytest.mark.slow

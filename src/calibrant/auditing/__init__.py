@@ -7,7 +7,7 @@ models, judges a policy, and puts the answer on top (`headline`). `calibrant.rep
 ==================  ====================================================================================================
 `audit`             an audit from beginning to end
 `collect`           one pass over predictions, which fills in the tables of `breakdown`
-`shards`            the same on a cluster, in parts that are put together
+`shards`            what was collected of pieces, put together
 `classes`           every class on its own: what its probability says and what happened
 `repairs`           what a repair or another score would gain
 `findings`          what the numbers mean, in sentences
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
     from calibrant.auditing.gate import Check, Judgement, check
     from calibrant.auditing.headline import CommandWords
-    from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "Check", "Judgement", "audit", "check"]
 

@@ -14,8 +14,10 @@ from calibrant.base.files import written_aside
 from calibrant.base.numbers import count
 from calibrant.base.progress import Progress, silent, track
 from calibrant.predictions import (
+    LOCAL,
     REPEAT_REMEDIES,
     UNITS,
+    PassEngine,
     Predictions,
     count_shared,
     refuse_weights,
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TITLE = "Can this model's confidence be trusted?"
-
-#: A function with the arguments and the result of `calibrant.auditing.collect.collect`.
-Collecting = Callable[..., "Collected"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ def audit(
     reproduce: str | None = None,
     commands: CommandWords | None = None,
     progress: Progress = silent,
-    collecting: Collecting | None = None,
+    engine: PassEngine = LOCAL,
 ) -> Audit:
     """Audit a model's confidence: every metric with an interval, and what they mean.
 
@@ -138,8 +137,8 @@ def audit(
         reproduce: the command that makes this audit, for the report.
         commands: the words of that command, from which the next one is made; without them it is a line of Python.
         progress: called as each stage advances.
-        collecting: the function that goes through the predictions, if not this process alone:
-            ``calibrant.auditing.collect_on_ray`` for a cluster, which cannot judge a policy.
+        engine: what goes through the predictions, if not this process alone: ``calibrant.predictions.OnRay()`` for
+            a cluster.
 
     Returns:
         The audit, with ``metrics``, ``intervals``, ``advice``, ``to_html`` and ``to_json``.
@@ -167,8 +166,6 @@ def audit(
     from calibrant.policy import FITTED_ON_THESE, Outcome
 
     check_level(level, replicates, seed)
-    if collecting is not None and policy is not None:
-        raise ValueError("a policy is judged in one process, not on a cluster: leave out the engine or the policy")
     models = _models_by_name(predictions, more)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
@@ -179,7 +176,7 @@ def audit(
         left_out = {name: len(model) - len(firsts[name]) for name, model in models.items()}
         models, val = firsts, None if val is None else resolve_repeats(val, repeats)
     columns = [groups] if isinstance(groups, str) else groups
-    collect_from: Collecting = partial(collecting or collect, progress=progress)
+    collect_from = partial(collect, progress=progress, engine=engine)
     (main, main_predictions), *further = models.items()
     outcome: Outcome | None = None
     options: dict[str, Any] = {}
@@ -206,7 +203,7 @@ def audit(
 
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     if outcome is not None and collected[main].repeats.repeats:
-        outcome.recognise_first_rows(main_predictions)
+        outcome.recognise_first_rows(main_predictions, engine)
     described = [
         describe_model(name, model, held_out if name == main else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
@@ -337,6 +334,8 @@ def explain_mismatch(first: Collected, second: Collected) -> str | None:
     identified = first.id_crc is not None and second.id_crc is not None
     if identified and first.id_crc != second.id_crc:
         return "the ids, or their order, are not the same"
+    if not first.weighs_like(second):
+        return "the weights are not the same"
     if "confidence" in (first.holds, second.holds):
         return None if identified else "without labels or ids in both, nothing shows that their rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:

@@ -20,7 +20,6 @@ from scipy.special import betaincinv
 
 from calibrant.auditing.breakdown import FEWEST_TESTED, two_sided
 from calibrant.auditing.collect import Collected
-from calibrant.base.checks import Ints
 from calibrant.base.numbers import count, number, percent
 from calibrant.metrics import BINS, ClasswiseSums, Doubles, Interval, wilson
 
@@ -39,12 +38,12 @@ class ClassBin:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class."""
+    """One class; numbers of samples are whole unless there are weights, as in `Majority` and `Classes`."""
 
     name: str
-    labels: int  # samples of the class
-    predicted: int  # predictions of the class
-    correct: int  # correct predictions of the class
+    labels: float  # samples of the class
+    predicted: float  # predictions of the class
+    correct: float  # correct predictions of the class
     claimed: float  # its mean probability
     misplaced: float  # the share of its probability that is surely misplaced; 0 if nothing is off beyond chance
     worst: ClassBin | None  # the bin that is furthest off beyond chance, if any
@@ -56,8 +55,8 @@ class Majority:
 
     name: str
     error: Interval  # how often that is wrong
-    model_errors: int  # of the model
-    errors: int  # of the constant answer
+    model_errors: float  # of the model
+    errors: float  # of the constant answer
     p_value: float  # of the two numbers of errors, on the same samples (McNemar's exact test)
 
 
@@ -67,7 +66,7 @@ class Classes:
 
     rows: Sequence[ClassRow]
     majority: Majority
-    samples: int
+    samples: float
     tested: int
     positive: int | None
     why_positive: str
@@ -84,10 +83,10 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
     if collected.classwise is None or collected.by_class is None or collected.kind != "classification":
         return None
     sums, counts, hits, samples = _effective_tables(collected.classwise)
-    labels = np.rint(hits.sum(1)).astype(np.int64)
+    labels = hits.sum(1)
     scale = samples / collected.classwise.size
     by_class = collected.by_class.counts.sum(1) * scale
-    predicted, correct = (np.rint(part).astype(np.int64) for part in (by_class.sum(1), by_class[:, 0]))
+    predicted, correct = by_class.sum(1), by_class[:, 0]
     names = [str(collected.class_name(k)) for k in range(len(labels))]
     positive, why = _positive_of_two(collected.positive, labels)
     is_tested = counts >= FEWEST_TESTED
@@ -107,9 +106,9 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
             happened = _wilson_interval(float(hits[k, b]), float(counts[k, b]), level)
             worst = ClassBin(round(counts[k, b]), float(claimed[k, b]), happened)
         share = float(sums[k].sum() / samples)
-        numbers = (int(labels[k]), int(predicted[k]), int(correct[k]))
+        numbers = (float(labels[k]), float(predicted[k]), float(correct[k]))
         rows.append(ClassRow(name, *numbers, share, float(misplaced[k]), worst))
-    return Classes(rows, _majority(names, labels, correct, level), round(samples), tested, positive, why)
+    return Classes(rows, _majority(names, labels, correct, level), samples, tested, positive, why)
 
 
 def _effective_tables(classwise: ClasswiseSums) -> tuple[Doubles, Doubles, Doubles, float]:
@@ -121,7 +120,7 @@ def _effective_tables(classwise: ClasswiseSums) -> tuple[Doubles, Doubles, Doubl
     return sums, counts, hits, classwise.samples * classwise.effective
 
 
-def _positive_of_two(positive: int | None, labels: Ints) -> tuple[int | None, str]:
+def _positive_of_two(positive: int | None, labels: Doubles) -> tuple[int | None, str]:
     """The class of two that a report is about, and why: the positive one, or the rarer if none is known."""
     if len(labels) != 2:
         return None, ""
@@ -144,11 +143,11 @@ def _wilson_interval(part: float, total: float, level: float) -> Interval:
     return Interval(part / total, float(low), float(high))
 
 
-def _majority(names: Sequence[str], labels: Ints, correct: Ints, level: float) -> Majority:
+def _majority(names: Sequence[str], labels: Doubles, correct: Doubles, level: float) -> Majority:
     """The constant answer against the model, by McNemar's exact test."""
-    k, samples = int(np.argmax(labels)), int(labels.sum())
-    errors, model_errors = samples - int(labels[k]), samples - int(correct.sum())
-    gained, lost = int(correct.sum() - correct[k]), int(labels[k] - correct[k])
+    k, samples = int(np.argmax(labels)), float(labels.sum())
+    errors, model_errors = samples - float(labels[k]), samples - float(correct.sum())
+    gained, lost = round(correct.sum() - correct[k]), round(labels[k] - correct[k])
     p_value = two_sided(gained, gained + lost, 0.5) if gained + lost else 1.0
     return Majority(names[k], _wilson_interval(errors, samples, level), model_errors, errors, p_value)
 
@@ -169,7 +168,8 @@ def describe_classes(
         },
         "labels_table": [
             {
-                "name": row.name, "labels": row.labels, "predicted": row.predicted, "claimed": row.claimed,
+                "name": row.name, "labels": round(row.labels), "predicted": round(row.predicted),
+                "claimed": row.claimed,
                 "happened": row.labels / classes.samples, "precision": _share(row.correct, row.predicted, level),
                 "recall": _share(row.correct, row.labels, level), "misplaced": row.misplaced,
                 "flag": row.misplaced > 0,
@@ -179,12 +179,12 @@ def describe_classes(
     }  # fmt: skip
 
 
-def _share(part: int, total: int, level: float) -> dict[str, float | int | None]:
+def _share(part: float, total: float, level: float) -> dict[str, float | int | None]:
     """A share with Wilson's limits, and its counts."""
     share: dict[str, float | None] = {"value": None, "low": None, "high": None}
     if total:
         share = vars(_wilson_interval(part, total, level))
-    return {**share, "part": part, "of": total}
+    return {**share, "part": round(part), "of": round(total)}
 
 
 def _describe_positive(
@@ -213,11 +213,11 @@ def _describe_positive(
     ]  # fmt: skip
     shares = [
         ("Happens", row.labels, n,
-         f"{count(row.labels)} of {count(n)} samples; the mean probability is {percent(row.claimed)}"),
+         f"{count(round(row.labels))} of {count(round(n))} samples; the mean probability is {percent(row.claimed)}"),
         ("Precision", row.correct, row.predicted,
-         f"{count(row.correct)} of {count(row.predicted)} predictions of {row.name} are right"),
+         f"{count(round(row.correct))} of {count(round(row.predicted))} predictions of {row.name} are right"),
         ("Recall", row.correct, row.labels,
-         f"{count(row.correct)} of {count(row.labels)} samples of {row.name} are found"),
+         f"{count(round(row.correct))} of {count(round(row.labels))} samples of {row.name} are found"),
     ]  # fmt: skip
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, Columns, HashSample, Levels, ObjectSizes
+from calibrant.auditing.shards import (
+    ERRORS_KEPT,
+    NOTHING_COUNTS,
+    Offsets,
+    OtherSizeError,
+    Part,
+    check_none_ignored,
+    drop_predicted,
+    find_offsets,
+    merge,
+    offsets_by_group,
+    sizes_in_headers,
+)
 from calibrant.base.arrays import Array, Doubles, in_threads, precision_of
 from calibrant.base.checks import Bools, Ints, check_finite
 from calibrant.base.numbers import count, significant
-from calibrant.base.progress import Progress, silent, track
+from calibrant.base.progress import Progress, silent
 from calibrant.metrics import (
     BINS,
     BLOCK,
@@ -28,14 +43,27 @@ from calibrant.metrics import (
     TopLabel,
     base_bins,
     cells_of_confidence,
+    check_weight,
     top_label_blocks,
 )
 from calibrant.policy import Outcome, Policy
 from calibrant.posthoc import logits_of
-from calibrant.predictions import FLOOR, Digits, Predictions, RepeatCount, check_group, replace_data
+from calibrant.predictions import (
+    BATCH,
+    FLOOR,
+    LOCAL,
+    WEIGHT,
+    Digits,
+    PassEngine,
+    Piece,
+    Predictions,
+    RepeatCount,
+    check_group,
+    describe_weights,
+    find_oddities,
+    replace_data,
+)
 
-NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
-ERRORS_KEPT = 50
 JUDGED_KEPT = 2**18
 LOGITS_KEPT = 50_000
 LOGIT_NUMBERS_KEPT = 2**23
@@ -93,10 +121,18 @@ class Collected:
     clusters: Clusters | None = None
     overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
-    warnings: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    oddities: list[str] = field(default_factory=list)  # what looks odd about the values, of the first batch
+    weight_title: str = ""  # the column of weights, if there is one, and between which numbers they lie
+    weight_range: tuple[float, float] = (math.inf, -math.inf)
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
     class_levels: Levels | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What looks odd about the values, and what was taken for weights, one sentence each."""
+        weights = [describe_weights(self.weight_title, *self.weight_range)] if self.weight_title else []
+        return self.oddities + weights
 
     @property
     def floor(self) -> float:
@@ -135,6 +171,18 @@ class Collected:
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         losses = {"nll": nll, "brier": brier} if self.holds != "confidence" else {}
         return Judged(confidence, correct, weight=weight[0] if weight else None, **losses)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether some sample has a weight above 0."""
+        return bool(self.sketch.base_counts.any())
+
+    def weighs_like(self, other: Collected) -> bool:
+        """Whether another set of as many samples has the same weights, up to a factor, where they were kept."""
+        ours, theirs = (check_weight(part.pairs().weight, part.judged.count) for part in (self, other))
+        if ours is None or theirs is None:
+            return ours is theirs
+        return len(ours) == len(theirs) and bool(np.allclose(ours, theirs, rtol=1e-6, atol=0))
 
     @property
     def overall(self) -> Breakdown:
@@ -201,6 +249,7 @@ def collect(
     calibrated_by: Policy | None = None,
     stage: str = "reading",
     progress: Progress = silent,
+    engine: PassEngine = LOCAL,
 ) -> Collected:
     """Go through the predictions once.
 
@@ -211,19 +260,81 @@ def collect(
         calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
         stage: name of the stage in the progress bar.
         progress: called with the number of rows read.
+        engine: what goes through them.
     """
-    collected = begin(predictions, check_groups(predictions, groups))
-    if (samples := _count_ahead(predictions)) is not None:
-        for sample in (collected.judged, collected.logits):
-            sample.expect(samples)
-    total = None if progress is silent else len(predictions)  # which may take a pass over the files
-    for batch in track(predictions.batches(), stage, total, progress, size=len):
+    work = partial(
+        collect_part,
+        groups=check_groups(predictions, groups),
+        policy=None if outcome is None else outcome.policy,
+        calibrated_by=calibrated_by,
+    )
+
+    def read(offsets: Sequence[Offsets]) -> Iterator[Part]:
+        return engine.run(partial(work, offsets=offsets), predictions, stage, progress)
+
+    part = _read_pieces(read, predictions, engine)
+    if not part.collected.samples:
+        raise ValueError(NOTHING_COUNTS)
+    if outcome is not None and part.outcome is not None:
+        outcome.absorb(part.outcome)
+    return part.collected
+
+
+def _read_pieces(
+    read: Callable[[Sequence[Offsets]], Iterator[Part]], predictions: Predictions, engine: PassEngine
+) -> Part:
+    """What was collected of all pieces, each of which must know where it begins."""
+    pieces = engine.pieces(predictions)
+    if len(pieces) == 1:
+        return merge(read([Offsets(total=_count_ahead(predictions))]))
+    sizes = sizes_in_headers(pieces)
+    if sizes is not None:
+        with contextlib.suppress(OtherSizeError):
+            return merge(map(check_none_ignored, read(find_offsets(sizes))))
+    return merge(read([offsets[""] for offsets in offsets_by_group(predictions, None, engine)]))
+
+
+def collect_part(
+    piece: Piece,
+    groups: Sequence[str],
+    offsets: Sequence[Offsets],
+    policy: Policy | None = None,
+    calibrated_by: Policy | None = None,
+) -> Iterator[Part]:
+    """What a pass over a piece collects, whose place among all is given by ``offsets``."""
+    predictions, own = piece.predictions, offsets[piece.number]
+    collected = begin(predictions, groups)
+    expect(collected, own)
+    outcome = None if policy is None else Outcome(policy, start=own.rows)
+    part = Part(collected, own, outcome)
+    first_rows = min(1024, predictions._store.schema.rows(BATCH))  # of the checksum of values
+    for _, batch in piece.batches():
         if outcome is not None:
             outcome.add(batch, outcome.policy.decide(batch))
-        add_batch(collected, batch if calibrated_by is None else _calibrate(batch, calibrated_by))
-    if not collected.samples:
-        raise ValueError(NOTHING_COUNTS)
-    return collected
+        if calibrated_by is not None:
+            batch = _calibrate(batch, calibrated_by)
+        if collected.rows < first_rows:
+            values = np.ascontiguousarray(batch.data.values[: first_rows - collected.rows])
+            collected.value_crc = zlib.crc32(values.tobytes(), collected.value_crc)
+            part.value_bytes += values.nbytes
+        add_batch(collected, batch)
+        part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
+        if batch.ids is not None:
+            part.id_bytes += len(id_bytes(batch.ids))
+        columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
+        for name, column in columns.items():
+            part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
+    yield part
+
+
+def expect(collected: Collected, offsets: Offsets) -> None:
+    """Say where in the whole a pass begins, and how many samples there will be."""
+    collected.rows, collected.samples = offsets.rows, offsets.samples
+    if offsets.total is not None:
+        if offsets.total > collected.confidences.most:
+            collected.confidences.most = 0  # the whole will not keep them either
+        for sample in (collected.judged, collected.logits):
+            sample.expect(offsets.total)
 
 
 def _count_ahead(predictions: Predictions) -> int | None:
@@ -249,7 +360,11 @@ def _calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def add_batch(collected: Collected, batch: Predictions) -> None:
     """Count a batch."""
     if collected.rows == 0:
-        collected.warnings += batch.remarks
+        collected.oddities += find_oddities(batch._store)
+    if batch.weight is not None:
+        collected.weight_title = batch._store.title(WEIGHT)
+        low, high = collected.weight_range
+        collected.weight_range = min(low, float(batch.weight.min())), max(high, float(batch.weight.max()))
     for top, values in _judged_blocks(batch, collected):
         _observe(collected, batch, top, values)
     _add_to_checksums(collected, batch)
@@ -257,9 +372,6 @@ def add_batch(collected: Collected, batch: Predictions) -> None:
 
 
 def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
-    if collected.rows == 0:
-        values = getattr(batch, batch.holds)[:1024]
-        collected.value_crc = zlib.crc32(np.ascontiguousarray(values).tobytes())
     labels = batch.labels
     if labels is not None:
         collected.label_crc = zlib.crc32(np.ascontiguousarray(labels).tobytes(), collected.label_crc)
@@ -371,8 +483,7 @@ def _count_predicted(
     """Add a block of confidences to the table of predicted classes, unless these are too many."""
     codes = levels.encode(batch.predicted[top.rows()], most=math.inf)
     if len(levels.codes) > MOST_LEVELS:
-        collected.class_levels = collected.by_class = None
-        collected.remarks.append(f"More than {count(MOST_LEVELS)} different classes are predicted: no table by class.")
+        drop_predicted(collected)
         return
     by_class.add(codes, top, base_bins(top.cells), len(levels.codes))
 

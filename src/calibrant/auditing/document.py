@@ -101,6 +101,7 @@ def describe_model(
     classes = check_classes(collected, level)
     evidence = Evidence(
         collected=collected,
+        samples=round(summary.effective),
         classes=classes,
         numbers=numbers,
         reliability=bins,
@@ -259,8 +260,11 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
     if summary.is_weighted:
         notes.append(
             f"All numbers are weighted. The {count(summary.samples)} {units} are as certain as "
-            f"{count(round(summary.effective))} of equal weight, which is what counts, intervals and tests go by. "
-            "Repairs are fitted without the weights and judged with them."
+            f"{count(round(summary.effective))} of equal weight, which is what findings, intervals and tests go by; "
+            "answers and labels are counted in them. The bins of confidence hold sums of weights of mean 1; lists of "
+            f"errors and tables by predicted class, group and object size count the {units} themselves. Repairs are "
+            "fitted and chosen without the weights, and judged with them; the largest logit at equal confidence is "
+            "compared without them."
         )
     if collected.kind != "classification":
         notes.append(

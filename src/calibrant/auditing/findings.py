@@ -43,6 +43,7 @@ class Evidence:
     """The numbers that findings are made of."""
 
     collected: Collected
+    samples: int  # as many of equal weight would be as certain as those collected
     classes: Classes | None
     numbers: dict[str, Interval]
     reliability: Reliability
@@ -70,7 +71,7 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
         is_constant = evidence.classes is not None and not evidence.classes.majority.errors
         return "unknown" if is_constant else "poor", f"{doubt.title}.", f"{doubt.text} {headline} {text}"
     row = None if evidence.classes is None else evidence.classes.worst
-    if row is None or row.worst is None or level == "poor" or evidence.collected.samples < NO_CLAIM:
+    if row is None or row.worst is None or level == "poor" or evidence.samples < NO_CLAIM:
         return level, headline, text
     limit = "poor" if row.misplaced >= POOR_FROM else "fair" if row.misplaced >= FAIR_FROM else "good"
     if limit == "good" or limit == level:
@@ -90,7 +91,7 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
     Unknown if the ECE could be small or large; otherwise by its size.
     """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
-    ece, n = evidence.numbers["ece_15"], evidence.collected.samples
+    ece, n = evidence.numbers["ece_15"], evidence.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
     if n < NO_CLAIM or not math.isfinite(ece.low):
         is_of_samples = evidence.collected.kind == "classification"
@@ -137,7 +138,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
 
 def _doubts(evidence: Evidence) -> Iterator[Finding]:
     """Signs of mistaken labels or columns: all labels are the same, or they belong to the other class."""
-    classes, n = evidence.classes, evidence.collected.samples
+    classes, n = evidence.classes, evidence.samples
     if classes is None or n < NO_CLAIM:
         return
     majority = classes.majority
@@ -148,7 +149,7 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
             f"All labels are {majority.name}",
             f"Nothing can be learnt from them about {other_classes}; a policy fitted on them would always answer "
             f"{majority.name}.",
-            f"{count(n)} samples, {count(majority.model_errors)} of them predicted to be of another class.",
+            f"{count(n)} samples, {count(round(majority.model_errors))} of them predicted to be of another class.",
         )
     elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:
         if majority.p_value >= 1 - evidence.confidence_level:
@@ -159,15 +160,15 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
             f"Wrong {percent(majority.model_errors / n)} of the time, so the opposite answer would be right more often",
             "The labels may be swapped, or the column may belong to the other class"
             + (f": if it is the probability of {rival}, add --positive {shlex.quote(rival)}." if rival else "."),
-            f"{count(majority.model_errors)} errors among {count(n)} samples; always answering {majority.name} makes "
-            f"{count(majority.errors)}.",
+            f"{count(round(majority.model_errors))} errors among {count(n)} samples; always answering "
+            f"{majority.name} makes {count(round(majority.errors))}.",
         )
 
 
 def _classes(evidence: Evidence) -> Iterator[Finding]:
     """Which classes' probabilities are off beyond chance, the worst first."""
     classes = evidence.classes
-    if classes is None or evidence.collected.samples < NO_CLAIM or classes.worst is None:
+    if classes is None or evidence.samples < NO_CLAIM or classes.worst is None:
         return
     rows = sorted((row for row in classes.rows if row.misplaced > 0), key=lambda row: -row.misplaced)
     worst = rows[0]
@@ -186,7 +187,7 @@ def _classes(evidence: Evidence) -> Iterator[Finding]:
 
 def _majority(evidence: Evidence) -> Iterator[Finding]:
     """The model beside always answering the most frequent class."""
-    if evidence.classes is None or evidence.collected.samples < NO_CLAIM:
+    if evidence.classes is None or evidence.samples < NO_CLAIM:
         return
     majority, n = evidence.classes.majority, evidence.classes.samples
     error = percent(majority.model_errors / n)
@@ -202,14 +203,14 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
         f"{constant}, the model {error}."
         if is_better
         else f"{constant}; the model {error}, which is not less beyond chance.{order}",
-        f"{count(majority.errors)} and {count(majority.model_errors)} errors among {count(n)} samples (McNemar's exact "
-        f"test, {p_words(majority.p_value)}).",
+        f"{count(round(majority.errors))} and {count(round(majority.model_errors))} errors among {count(round(n))} "
+        f"samples (McNemar's exact test, {p_words(majority.p_value)}).",
     )
 
 
 def _bins(evidence: Evidence) -> Iterator[Finding]:
     """In which bins confidence and accuracy differ beyond chance."""
-    if evidence.collected.samples < NO_CLAIM:
+    if evidence.samples < NO_CLAIM:
         return
     bins, level = evidence.reliability, evidence.confidence_level
     filled = bins.count > 0
@@ -239,7 +240,7 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
             f"{percent(share)} of the predictions lie where the confidence is {side} the accuracy beyond chance.",
             f"Most of it between {percent(bins.low[worst])} and {percent(bins.high[worst])}: mean confidence "
             f"{percent(bins.confidence[worst])}, accuracy {percent(bins.accuracy[worst])}, "
-            f"{count(round(bins.count[worst]))} samples.",
+            f"{count(round(bins.effective[worst]))} samples.",
         )
 
 
@@ -263,17 +264,17 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     counts, squares = (part.reshape(-1, 2)[round(SURE * BASE) :] for part in (sketch.base_counts, sketch.base_squares))
     # With weights, as many samples of equal weight as would be as certain.
     scale = counts.sum() / squares.sum() if squares.any() else 1.0
-    correct, errors = (round(part) for part in counts.sum(0) * scale)
+    correct, errors = (counts.sum(0) * scale).tolist()
     low = float(wilson(errors, correct + errors, evidence.confidence_level)[0])
-    if correct + errors < NO_CLAIM or low <= 0.01:
+    if round(correct + errors) < NO_CLAIM or low <= 0.01:
         return
     rate = percent(errors / (correct + errors))
     yield Finding(
         "poor" if low > 0.03 else "fair",
         "Errors among the most confident predictions",
         f"Of the predictions with a confidence above {SURE:.0%}, {rate} are wrong; at most 1% should be.",
-        f"{count(errors)} errors among {count(correct + errors)} predictions; the lower limit of the error rate is "
-        f"{percent(low)}.",
+        f"{count(round(errors))} errors among {count(round(correct + errors))} predictions; the lower limit of the "
+        f"error rate is {percent(low)}.",
     )
 
 
@@ -325,7 +326,7 @@ def _worse_groups(column: str, rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _little_data(evidence: Evidence) -> Iterator[Finding]:
-    n, width = evidence.collected.samples, evidence.numbers["ece_15"]
+    n, width = evidence.samples, evidence.numbers["ece_15"]
     if n < READ_WITH_CARE and math.isfinite(width.low):
         yield Finding(
             "info",

@@ -11,18 +11,20 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from calibrant.auditing.audit import explain_mismatch
-from calibrant.auditing.collect import Collected, add_batch, begin, collect
+from calibrant.auditing.collect import Collected, add_batch, begin, collect, expect
 from calibrant.auditing.document import numbers_of
+from calibrant.auditing.shards import Offsets, Part, merge, offsets_by_group
 from calibrant.base.checks import did_you_mean, short
 from calibrant.base.numbers import count, difference, difference_span, quantity, span_words
-from calibrant.base.progress import Progress, silent, track
+from calibrant.base.progress import Progress, silent
 from calibrant.metrics import (
     COMPARED,
     MEASURED,
@@ -35,7 +37,7 @@ from calibrant.metrics import (
     split_name,
 )
 from calibrant.policy import FITTED_ON_THESE, Outcome, Policy
-from calibrant.predictions import Predictions, check_group, refuse_weights, resolve_repeats
+from calibrant.predictions import LOCAL, PassEngine, Piece, Predictions, check_group, refuse_weights, resolve_repeats
 from calibrant.promises import PROMISES, coverage_interval, risk_interval
 
 Status = Literal["pass", "fail", "unknown"]
@@ -248,6 +250,7 @@ def check(
     replicates: int = 1000,
     seed: int = 0,
     progress: Progress = silent,
+    engine: PassEngine = LOCAL,
 ) -> Check:
     """Judge requirements on a model's numbers by their intervals.
 
@@ -264,6 +267,8 @@ def check(
         replicates: of the bootstrap.
         seed: of the bootstrap.
         progress: called as samples are read.
+        engine: what goes through the predictions, if not this process alone: ``calibrant.predictions.OnRay()`` for
+            a cluster.
 
     Example:
         >>> import numpy as np
@@ -278,9 +283,9 @@ def check(
     check_level(level, replicates, seed)
     parsed = [parse_requirement(text) for text in requirements]
     _check_arguments(parsed, predictions, policy, baseline, groups)
-    predictions = resolve_repeats(predictions, repeats)
+    predictions = resolve_repeats(predictions, repeats, engine)
     try:
-        baseline = None if baseline is None else resolve_repeats(baseline, repeats)
+        baseline = None if baseline is None else resolve_repeats(baseline, repeats, engine)
     except ValueError as error:
         raise ValueError(f"baseline: {error}") from None
     outcome = None
@@ -288,19 +293,20 @@ def check(
         policy.check(predictions)
         refuse_weights(predictions, "the judgement of a policy")
         outcome = Outcome(policy)
-    collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
+    reading: dict[str, Any] = {"groups": (), "progress": progress, "engine": engine}
+    collected = collect(predictions, outcome=outcome, **reading)
     sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     changes = {}
     if baseline is not None:
-        reference = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
+        reference = collect(baseline, stage="reading the baseline", **reading)
         if (reason := explain_mismatch(reference, collected)) is not None:
             raise ValueError(f"the model cannot be compared with the baseline: {reason}")
         changes = paired_differences(reference.pairs(), collected.pairs(), **sampling)
     parts = [_Samples("", sampling, collected, outcome)]
     if groups is not None:
-        split = _split(predictions, groups, policy, progress)
+        split = _split(predictions, groups, policy, progress, engine)
         shared = sampling | {"level": 1 - (1 - level) / max(1, len(split))}
-        parts += [_Samples(f"{groups}={name}", shared, *part) for name, part in split.items()]
+        parts += [_Samples(f"{groups}={name}", shared, group.collected, group.outcome) for name, group in split.items()]
     judgements = []
     for requirement in parsed:
         for part in parts + _by_class(requirement, outcome, sampling):
@@ -391,21 +397,39 @@ def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) 
 
 
 def _split(
-    predictions: Predictions, column: str, policy: Policy | None, progress: Progress
-) -> dict[str, tuple[Collected, Outcome | None]]:
+    predictions: Predictions, column: str, policy: Policy | None, progress: Progress, engine: PassEngine
+) -> dict[str, Part]:
     """What one pass collects about every group, and what the policy decides there."""
-    parts: dict[str, tuple[Collected, Outcome | None]] = {}
-    for batch in track(predictions.batches(), f"reading by {column}", None, progress, size=len):
+    offsets = None
+    if len(engine.pieces(predictions)) > 1:
+        offsets = offsets_by_group(predictions, column, engine)
+    work = partial(collect_by_group, column=column, policy=policy, offsets=offsets)
+    parts: dict[str, list[Part]] = {}
+    for by_group in engine.run(work, predictions, f"reading by {column}", progress):
+        for name, part in by_group.items():
+            parts.setdefault(name, []).append(part)
+    merged = {name: merge(group) for name, group in sorted(parts.items())}
+    # Of a group whose samples all have weight 0 there is nothing to say.
+    return {name: part for name, part in merged.items() if part.collected.is_heavy or not part.collected.samples}
+
+
+def collect_by_group(
+    piece: Piece, column: str, policy: Policy | None, offsets: Sequence[Mapping[str, Offsets]] | None
+) -> Iterator[dict[str, Part]]:
+    """What a pass over a piece collects about every group of a column, whose places are given by ``offsets``."""
+    parts: dict[str, Part] = {}
+    for _, batch in piece.batches():
         names = np.asarray(batch.groups[column]).astype(str)
         for name in np.unique(names).tolist():
             if name not in parts:
-                parts[name] = begin(predictions, ()), None if policy is None else Outcome(policy)
-            collected, outcome = parts[name]
+                own = Offsets() if offsets is None else offsets[piece.number][name]
+                parts[name] = Part(begin(piece.predictions, ()), own, None if policy is None else Outcome(policy))
+                expect(parts[name].collected, own)
             rows = batch.samples(np.flatnonzero(names == name))
-            add_batch(collected, rows)
-            if outcome is not None:
+            add_batch(parts[name].collected, rows)
+            if (outcome := parts[name].outcome) is not None:
                 outcome.add(rows, outcome.policy.decide(rows))
-    return dict(sorted(parts.items()))
+    yield parts
 
 
 def _judge(requirement: Requirement, group: str, interval: Interval, samples: int) -> Judgement:

@@ -6,6 +6,7 @@ step is one sentence, with the exact command if there is one.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shlex
@@ -328,8 +329,8 @@ class CommandWords:
 
     def without_weights(self) -> CommandWords:
         """The same of samples without weights, which a policy does not take."""
-        pairs = zip(self.reading, [*self.reading[1:], ""], strict=True)
-        starts = {i for i, pair in enumerate(pairs) if pair[0] == "--column" and pair[1].startswith("weight=")}
+        pairs = enumerate(itertools.pairwise(self.reading))
+        starts = {i for i, (option, value) in pairs if option == "--column" and value.startswith("weight=")}
         reading = [word for i, word in enumerate(self.reading) if not {i, i - 1} & starts]
         return replace(self, reading=(*reading, "--column", "weight="))
 

@@ -1,4 +1,4 @@
-"""Passes over parts of the predictions, merged into what one pass over all of them would have collected.
+"""What passes over pieces of the predictions collected, merged into what one pass over all would have.
 
 Counts, kept samples, worst errors and checksums are those of one pass. Sums of numbers are added in another order and
 may differ from its sums by rounding. Groups are in the order of their names, not of their first appearance.
@@ -6,47 +6,37 @@ may differ from its sums by rounding. Groups are in the order of their names, no
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import logging
 import math
-import pickle
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from calibrant.auditing.breakdown import Breakdown, Levels
-from calibrant.auditing.collect import (
-    ERRORS_KEPT,
-    NOTHING_COUNTS,
-    Collected,
-    add_batch,
-    begin,
-    check_groups,
-    collect,
-    id_bytes,
-)
-from calibrant.base.cluster import check_fits, connect
-from calibrant.base.progress import Progress, silent, track
-from calibrant.predictions import BATCH, FileStore, Predictions
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, Levels
+from calibrant.base.numbers import count
+from calibrant.predictions import FileStore, PassEngine, Piece, Predictions
+from calibrant.predictions.schema import GROUP
+
+if TYPE_CHECKING:
+    from calibrant.auditing.collect import Collected
+    from calibrant.policy import Outcome
+
+NOTHING_COUNTS = "every position is ignored: there is nothing to audit"
+ERRORS_KEPT = 50
 
 #: Rows of a piece, and samples of it that count.
 Size: TypeAlias = tuple[int, int]
-
-#: If there are more shards, a piece has several of them. The number is fixed, so that results do not depend on it.
-MOST_PIECES = 256
 
 
 @dataclass(frozen=True)
 class Offsets:
     """The position of a part in the whole."""
 
-    rows: int  # samples before it
-    samples: int  # those before it that count; for segmentation, pixels
-    total: int  # all that count in the whole
+    rows: int = 0  # samples before it
+    samples: int = 0  # those before it that count; for segmentation, pixels
+    total: int | None = None  # all that count in the whole, where that is known
 
 
 @dataclass
@@ -55,59 +45,37 @@ class Part:
 
     collected: Collected  # as of one pass; numbers of rows and samples count from the beginning of the whole
     offsets: Offsets
-    label_bytes: int  # behind the checksum of the labels
-    id_bytes: int  # behind that of the ids
-    value_bytes: int  # behind that of the first values, as far as they lie in this part
-    types: dict[str, str]  # of the ids and groups, ``"int64"`` or ``"text"``
+    outcome: Outcome | None = None  # what a policy did with them
+    label_bytes: int = 0  # behind the checksum of the labels
+    id_bytes: int = 0  # behind that of the ids
+    value_bytes: int = 0  # behind that of the first values, as far as they lie in this part
+    types: dict[str, str] = field(default_factory=dict)  # of the ids and groups, ``"int64"`` or ``"text"``
 
 
-def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offsets) -> Part:
-    """Go through consecutive samples of a larger whole."""
-    collected = begin(predictions, groups)
-    collected.rows, collected.samples = offsets.rows, offsets.samples
-    if offsets.total > collected.confidences.most:
-        collected.confidences.most = 0  # the whole will not keep them either
-    for sample in (collected.judged, collected.logits):
-        sample.expect(offsets.total)
-    part = Part(collected, offsets, 0, 0, 0, {})
-    value_crc = 0
-    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # of `value_crc`
-    for batch in predictions.batches():
-        if collected.rows < first_rows:
-            values = np.ascontiguousarray(batch.data.values[: first_rows - collected.rows])
-            value_crc = zlib.crc32(values.tobytes(), value_crc)
-            part.value_bytes += values.nbytes
-        add_batch(collected, batch)
-        part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
-        if batch.ids is not None:
-            part.id_bytes += len(id_bytes(batch.ids))
-        columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
-        for name, column in columns.items():
-            part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
-    collected.value_crc = value_crc
-    return part
-
-
-def merge(parts: Iterable[Part]) -> Collected:
-    """What one pass over all parts would have collected; the parts come in order."""
-    total: Collected | None = None
-    types: dict[str, str] = {}
+def merge(parts: Iterable[Part]) -> Part:
+    """What one pass over all parts would have collected; the parts come in order, and the first one is added to."""
+    whole: Part | None = None
     for part in parts:
+        if whole is None:
+            whole = part
+            continue
         for name, kind in part.types.items():
-            if types.setdefault(name, kind) != kind:
-                raise ValueError(f"shards must hold the same, got {name} {kind} after {types[name]}")
-        if total is None:
-            total = part.collected
-        else:
-            _absorb(total, part)
-    if total is None or not total.samples:
+            if whole.types.setdefault(name, kind) != kind:
+                raise ValueError(f"shards must hold the same, got {name} {kind} after {whole.types[name]}")
+        _absorb(whole.collected, part)
+        if whole.outcome is not None and part.outcome is not None:
+            whole.outcome.absorb(part.outcome)
+    if whole is None:
         raise ValueError(NOTHING_COUNTS)
-    total.groups = {name: _sorted(*group) for name, group in total.groups.items()}
-    return total
+    collected = whole.collected
+    collected.groups = {name: _sorted(*group) for name, group in collected.groups.items()}
+    return whole
 
 
 def _absorb(total: Collected, part: Part) -> None:
     added = part.collected
+    total.oddities = total.oddities or added.oddities
+    total.weight_title = total.weight_title or added.weight_title
     total.sketch = total.sketch + added.sketch
     _absorb_predicted(total, added)
     if total.classwise is not None and added.classwise is not None:
@@ -123,7 +91,10 @@ def _absorb(total: Collected, part: Part) -> None:
     total.confidences.absorb(added.confidences)
     total.judged.absorb(added.judged)
     total.logits.absorb(added.logits)
-    total.rows, total.samples = added.rows, added.samples
+    lows, highs = zip(total.weight_range, added.weight_range, strict=True)
+    total.weight_range = min(lows), max(highs)
+    total.rows += added.rows - part.offsets.rows
+    total.samples += added.samples - part.offsets.samples
     total.impossible += added.impossible
     total.impossible_weights += added.impossible_weights
     total.errors += added.errors
@@ -140,13 +111,23 @@ def _absorb(total: Collected, part: Part) -> None:
 
 
 def _absorb_predicted(total: Collected, added: Collected) -> None:
-    """Add the table of predicted classes of confidences; drop it if a part has too many."""
+    """Add the table of predicted classes of confidences; drop it if there are too many."""
     if total.class_levels is None or total.by_class is None:
         return
     if added.class_levels is None or added.by_class is None:
         total.class_levels = total.by_class = None
+    elif len(total.class_levels.codes.keys() | added.class_levels.codes.keys()) > MOST_LEVELS:
+        drop_predicted(total)
         return
-    _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
+    else:
+        _add_group(total.class_levels, total.by_class, added.class_levels, added.by_class)
+    total.remarks += [remark for remark in added.remarks if remark not in total.remarks]
+
+
+def drop_predicted(collected: Collected) -> None:
+    """Go without a table of predicted classes, as these are too many."""
+    collected.class_levels = collected.by_class = None
+    collected.remarks.append(f"More than {count(MOST_LEVELS)} different classes are predicted: no table by class.")
 
 
 def _add_group(levels: Levels, breakdown: Breakdown, added_levels: Levels, added: Breakdown) -> None:
@@ -197,61 +178,24 @@ def _apply(columns: Sequence[int], vector: int) -> int:
     return image
 
 
-# ---- on a cluster -------------------------------------------------------------------------------------------------
-def collect_on_ray(
-    predictions: Predictions,
-    *,
-    groups: Iterable[str] | None = None,
-    stage: str = "reading",
-    progress: Progress = silent,
-    address: str | None = None,
-) -> Collected:
-    """Go through the predictions once as `collect` does, each shard in a task of its own.
-
-    Files lie on storage that all machines share; predictions in memory are read here. ``address`` is that of a Ray
-    cluster; None starts one on this machine.
-    """
-    store = predictions._store
-    if not isinstance(store, FileStore):
-        return collect(predictions, groups=groups, stage=stage, progress=progress)
-    columns, pieces = check_groups(predictions, groups), pieces_of(store)
-    with connect("an audit with the engine ray", address) as ray:
-        check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
-
-        def read(sizes: Sequence[Size]) -> Iterator[Part]:
-            arguments = [(piece, columns, part) for piece, part in zip(pieces, _offsets(sizes), strict=True)]
-            parts = track(_in_order(ray, _collect_packed, arguments), stage, len(pieces), progress)
-            return (pickle.loads(zlib.decompress(part)) for part in parts)
-
-        stated = _sizes_in_headers(pieces)
-        if stated is not None:
-            with contextlib.suppress(_OtherSizeError):
-                return merge(map(_check_none_ignored, read(stated)))
-        return merge(read(list(_in_order(ray, _count_samples, [(piece,) for piece in pieces]))))
-
-
-def pieces_of(store: FileStore) -> list[Predictions]:
-    """The files one by one, or, if there are many, several consecutive files in each piece."""
-    parts = np.array_split(np.arange(len(store.readers)), min(MOST_PIECES, len(store.readers)))
-    return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
-
-
-def _offsets(sizes: Sequence[Size]) -> list[Offsets]:
-    """Where each piece begins."""
+# ---- where a piece lies -------------------------------------------------------------------------------------------
+def find_offsets(sizes: Sequence[Size]) -> list[Offsets]:
+    """Where each piece begins, by the sizes of all."""
     rows, samples = (np.cumsum([0, *column]).tolist() for column in zip(*sizes, strict=True))
     return [Offsets(rows[i], samples[i], samples[-1]) for i in range(len(sizes))]
 
 
-def _sizes_in_headers(pieces: Sequence[Predictions]) -> list[Size] | None:
+def sizes_in_headers(pieces: Sequence[Piece]) -> list[Size] | None:
     """Rows and samples by the files' headers, as if no label were ignored; None if a pass must count them.
 
     Labels of whole samples are hardly ever ignored, those of pixels and tokens usually are.
     """
-    if pieces[0].kind != "classification" and pieces[0].ignore_index is not None:
+    first = pieces[0].predictions
+    if first.kind != "classification" and first.ignore_index is not None:
         return None
     sizes = []
     for piece in pieces:
-        store = piece._store
+        store = piece.predictions._store
         assert isinstance(store, FileStore)
         counts = [reader.count for reader in store.readers]
         if None in counts:
@@ -262,51 +206,36 @@ def _sizes_in_headers(pieces: Sequence[Predictions]) -> list[Size] | None:
     return sizes
 
 
-class _OtherSizeError(Exception):
+class OtherSizeError(Exception):
     """Fewer samples count than the headers say, because some labels are ignored."""
 
 
-def _check_none_ignored(part: Part) -> Part:
+def check_none_ignored(part: Part) -> Part:
+    """The part, where no label of it was ignored."""
     if part.collected.ignored:
-        raise _OtherSizeError
+        raise OtherSizeError
     return part
 
 
-def _count_samples(piece: Predictions) -> Size:
-    """Rows and samples that count, from the labels alone; runs on any machine."""
-    rows = samples = 0
-    name = piece.data_type.truth
-    for block in piece._store.blocks(2**16, [name]):
-        values = block[name]
-        rows += len(values)
-        samples += values.size if piece.ignore_index is None else int((values != piece.ignore_index).sum())
-    return rows, samples
+def count_samples(piece: Piece, column: str | None = None) -> Iterator[dict[str, Size]]:
+    """Rows and samples that count, from the labels alone; in each group of a column, or in all by the name ""."""
+    sizes: dict[str, Size] = {}
+    predictions = piece.predictions
+    truth, ignored = predictions.data_type.truth, predictions.ignore_index
+    for block in predictions._store.blocks(2**16, [truth, *([] if column is None else [GROUP + column])]):
+        values = block[truth].reshape(len(block[truth]), -1)
+        samples = np.full(len(values), values.shape[1]) if ignored is None else (values != ignored).sum(1)
+        names = np.full(len(values), "") if column is None else np.asarray(block[GROUP + column]).astype(str)
+        for name in np.unique(names).tolist():
+            inside = names == name
+            rows, counted = sizes.get(name, (0, 0))
+            sizes[name] = rows + int(inside.sum()), counted + int(samples[inside].sum())
+    yield sizes
 
 
-def _collect_packed(piece: Predictions, groups: Sequence[str], offsets: Offsets) -> bytes:
-    """What a pass over a piece collects, compressed, as most cells of a sketch are empty; runs on any machine."""
-    return zlib.compress(pickle.dumps(collect_part(piece, groups, offsets)), 1)
-
-
-def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Results in the order of the arguments, by Ray Data, which limits how many are computed at once."""
-    data = importlib.import_module("ray.data")
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False  # ours is shown
-    context.execution_options.preserve_order = True
-
-    def run(row: Mapping[str, bytes]) -> dict[str, Any]:
-        try:
-            return {"result": pickle.dumps(work(*pickle.loads(row["arguments"]))), "problem": ""}
-        except (ValueError, OSError) as error:  # a message about a file, to be shown without Ray's traceback
-            return {"result": b"", "problem": str(error)}
-
-    rows = [{"arguments": pickle.dumps(values)} for values in arguments]
-    try:
-        for row in data.from_items(rows, override_num_blocks=len(rows)).map(run, num_cpus=1).iter_rows():
-            if row["problem"]:
-                raise ValueError(row["problem"])
-            yield pickle.loads(row["result"])
-    except ray.exceptions.RayError as error:
-        raise ValueError(f"a piece of the predictions was lost repeatedly: {type(error).__name__}") from error
+def offsets_by_group(predictions: Predictions, column: str | None, engine: PassEngine) -> list[dict[str, Offsets]]:
+    """Where each piece begins in every group of a column, or in all by the name "", in a pass over the labels."""
+    sizes = list(engine.run(partial(count_samples, column=column), predictions, "counting"))
+    names = {name for piece in sizes for name in piece}
+    by_name = {name: find_offsets([piece.get(name, (0, 0)) for piece in sizes]) for name in names}
+    return [{name: offsets[k] for name, offsets in by_name.items()} for k in range(len(sizes))]

@@ -129,14 +129,23 @@ def class_rows(z: Array) -> Array:
 
 def sum_along(values: Array, axis: int) -> Array:
     """Sums along an axis of an array of two dimensions, in its own type; NumPy's sum takes twice as long for rows."""
+    if axis == 0 and values.shape[1] == 1:
+        return sum_along(_beside_itself(values), 0)[:1]
     sums: Array = np.einsum("ij->j" if axis == 0 else "ij->i", values)
     return sums
 
 
 def sum_products(first: Array, second: Array, axis: int) -> Array:
     """Sums of products along an axis of two arrays of two dimensions, by the call that is faster for the axis."""
+    if axis == 0 and first.shape[1] == 1:
+        return sum_products(_beside_itself(first), _beside_itself(second), 0)[:1]
     sums: Array = np.einsum("ij,ij->j", first, second) if axis == 0 else np.vecdot(first, second)
     return sums
+
+
+def _beside_itself(column: Array) -> Array:
+    """A column twice: NumPy adds up one alone in another order than one of several, so that its sum is another."""
+    return np.repeat(column, 2, 1)
 
 
 def take_rows(columns: C, rows: Any) -> C:

@@ -3,8 +3,8 @@
 Devices, pipes and addresses of remote storage are refused, for reading and for writing. What a killed process leaves
 behind is recognised by its name, and by a lock that ends with the process that holds it.
 
-Input is not trusted. JSON and TOML have bounded nesting. The header of a ``.npy`` array is matched, not evaluated, no
-type is made of what it names unless that is a number, a text or a date, and the caller checks sizes before allocation.
+Input is not trusted. JSON and TOML have bounded nesting. The header of a ``.npy`` array has a bounded length and is
+parsed by NumPy, its type must be a number, a text or a date, and the caller checks sizes before allocation.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import stat
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -40,10 +41,6 @@ _TOML_DEEP_KEY = re.compile(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}")
 MAGIC = b"\x93NUMPY"
 LONGEST_HEADER = 10_000  # bytes: NumPy's own limit
 CHUNK = 1 << 18  # bytes that are read at a time
-_DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:['"]([^'"]*)['"]|(.{1,40}))""")
-_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
-_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}L?\s*,)*(?:\s*[0-9]{1,19}L?\s*)?)\)""")
-_TYPE = re.compile(r"[<>=|]?(?:([biufUSc])[1-9][0-9]{0,5}|([mM])8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
 #: What is read of a folder of predictions, and of any folder.
 _SHARDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors", ".gz")
@@ -260,39 +257,42 @@ def parse_json(text: str | bytes, expected: str) -> Any:
         ...
         ValueError: not an example: the name 'a' appears twice
     """
-    try:
-        text = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = json.loads(
+
+    def load(text: str) -> Any:
+        return json.loads(
             text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant, parse_float=_finite_float
         )
+
+    return _parse(text, expected, load)
+
+
+def parse_toml(text: str | bytes, expected: str) -> dict[str, Any]:
+    """The tables of a TOML text, with bounded nesting."""
+
+    def load(text: str) -> Any:
+        if _TOML_DEEP_KEY.search(_TOML_STRING.sub("s", text)):  # before parsing, whose time is quadratic in the depth
+            raise RecursionError
+        return tomllib.loads(text)
+
+    tables: dict[str, Any] = _parse(text, expected, load)
+    return tables
+
+
+def _parse(text: str | bytes, expected: str, load: Callable[[str], Any]) -> Any:
+    """The value of a text; whatever is wrong with it is one sentence."""
+    try:
+        value = load(text.decode("utf-8") if isinstance(text, bytes) else text)
     except RecursionError:
         raise ValueError(f"not {expected}: nested deeper than {DEEPEST} levels") from None
     except UnicodeDecodeError:
         raise ValueError(f"not {expected}: the text is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not {expected}: {error.msg} in line {error.lineno}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not {expected} in TOML ({error})") from None
     except ValueError as error:
         reason = "a number has too many digits" if "digits" in str(error) else str(error)
         raise ValueError(f"not {expected}: {reason}") from None
-    check_depth(value, expected)
-    return value
-
-
-def parse_toml(text: str | bytes, expected: str) -> dict[str, Any]:
-    """The tables of a TOML text, with bounded nesting."""
-    try:
-        text = text.decode("utf-8") if isinstance(text, bytes) else text
-        if _TOML_DEEP_KEY.search(_TOML_STRING.sub("s", text)):  # before parsing, whose time is quadratic in the depth
-            raise RecursionError
-        value = tomllib.loads(text)
-    except RecursionError:
-        raise ValueError(f"not {expected}: nested deeper than {DEEPEST} levels") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"not {expected} in TOML, which is UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"not {expected} in TOML ({error})") from None
-    except ValueError:  # of int()
-        raise ValueError(f"not {expected}: a number has too many digits") from None
     check_depth(value, expected)
     return value
 
@@ -334,33 +334,28 @@ def _finite_float(text: str) -> float:
 class ArrayHeader(NamedTuple):
     """What the header of a ``.npy`` array says."""
 
-    code: str  # the type as NumPy spells it, "<f4", or the beginning of whatever is there
+    named: np.dtype[Any]  # the type, whatever it is
     shape: tuple[int, ...]
     fortran: bool  # whether the array lies column by column
     size: int  # the number of bytes before those of the array
 
     @property
+    def code(self) -> str:
+        """The type as NumPy spells it, "<f4"."""
+        return self.named.str
+
+    @property
     def kind(self) -> str:
         """The kind of the type as `numpy.dtype.kind` has it; ``"V"`` if it is no number, text or date."""
-        match = _TYPE.fullmatch(self.code)
-        return "V" if match is None else match[1] or match[2]
+        return self.named.kind if self.named.kind in "biufcUSmM" and self.named.itemsize else "V"
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type; an error if it is no number, text or date."""
-        import numpy as np  # here, because most users of files need no arrays
-
         if self.kind == "V":
-            from calibrant.base.checks import shorten
-
             hint = " (objects: save text as labels.astype(str), numbers as .astype(float))" if "O" in self.code else ""
-            expected = "arrays of numbers or text are read and nothing is unpickled"
-            raise ValueError(f"{expected}, got {shorten(self.code)!r}{hint}")
-        try:
-            return np.dtype(self.code)
-        except TypeError:
-            reason = f"a type that NumPy does not have, {self.code!r}"
-            raise ValueError(f"the header of the .npy array names {reason}") from None
+            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {self.code!r}{hint}")
+        return self.named
 
     @property
     def data_size(self) -> int:
@@ -369,28 +364,28 @@ class ArrayHeader(NamedTuple):
 
 
 def read_header(file: Any) -> ArrayHeader:
-    """Read the header of a ``.npy`` array from where a file stands."""
-    magic = file.read(8)
-    if magic[:6] != MAGIC or len(magic) < 8:
+    """Read the header of a ``.npy`` array from where a file stands; NumPy parses it, and evaluates nothing in it."""
+    from numpy.lib import format as npy  # here, because most users of files need no arrays
+
+    start = file.read(8)
+    if start[:6] != MAGIC or len(start) < 8:
         raise ValueError("not a .npy array")
-    if magic[6] not in (1, 2, 3):
-        raise ValueError(f"not a .npy array of version 1, 2 or 3, got version {magic[6]}.{magic[7]}")
-    width = 2 if magic[6] == 1 else 4
-    length = int.from_bytes(file.read(width), "little")
+    if start[6] not in (1, 2, 3):
+        raise ValueError(f"not a .npy array of version 1, 2 or 3, got version {start[6]}.{start[7]}")
+    width = file.read(2 if start[6] == 1 else 4)
+    length = int.from_bytes(width, "little")
     if length > LONGEST_HEADER:
         raise ValueError(f"the header of a .npy array is at most {LONGEST_HEADER} bytes, got {length}")
-    header = file.read(length)
-    if len(header) < length:
-        raise ValueError("the header of the .npy array is cut off")
-    text = header.decode("latin-1").strip()
-    descr, order, lengths = (pattern.search(text) for pattern in (_DESCR, _ORDER, _SHAPE))
-    if descr is None or order is None or not text.startswith("{") or not text.endswith("}"):
-        raise ValueError("the header of the .npy array is damaged")
-    if lengths is None:
-        raise ValueError("the header of the .npy array has no shape of whole numbers")
-    shape = tuple(int(part.strip().rstrip("L")) for part in lengths[1].split(",") if part.strip())
-    code = descr[2] if descr[1] is None else descr[1]
-    return ArrayHeader(code, shape, order[1] == "True", 8 + width + length)
+    text = file.read(length)
+    parse = npy.read_array_header_1_0 if start[6] == 1 else npy.read_array_header_2_0
+    try:
+        shape, fortran, named = parse(io.BytesIO(width + text))
+    except Exception:  # whatever the parser meets
+        excerpt = text[:100].decode("latin-1")
+        raise ValueError(f"the header of the .npy array is cut off or damaged: {excerpt!r}") from None
+    if not all(0 <= length < 2**63 for length in shape):
+        raise ValueError(f"the header of the .npy array names a shape that no array has, {list(shape)!r:.60}")
+    return ArrayHeader(named, shape, fortran, 8 + len(width) + length)
 
 
 def read_values(file: Any, header: ArrayHeader) -> np.ndarray[Any, np.dtype[Any]]:

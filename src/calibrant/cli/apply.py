@@ -11,8 +11,10 @@ from calibrant.base.files import check_output
 from calibrant.base.numbers import count, percent
 from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
+    Address,
     ClassNames,
     Column,
+    Engine,
     FailOn,
     IgnoreIndex,
     Json,
@@ -24,6 +26,7 @@ from calibrant.cli.options import (
     check_fail_on,
     open_for_policy,
     parse_opening,
+    pass_engine,
 )
 from calibrant.cli.schema import versioned
 from calibrant.policy import FORMATS, Outcome, Policy, apply_policy
@@ -55,6 +58,8 @@ def apply_command(
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     spreadsheet_safe: SpreadsheetSafe = False,
+    engine: Engine = "local",
+    address: Address = None,
     fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -79,14 +84,16 @@ def apply_command(
     )
     groups = None if fitted.group is None else [fitted.group]
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
-    with show_progress(quiet) as progress:
-        outcome = apply_policy(fitted, predictions, path, spreadsheet_safe=spreadsheet_safe, progress=progress)
+    with pass_engine(engine, address) as reader, show_progress(quiet) as progress:
+        outcome = apply_policy(
+            fitted, predictions, path, spreadsheet_safe=spreadsheet_safe, progress=progress, engine=reader
+        )
     if as_json:
         print_json(versioned("apply", outcome.to_dict()))
     elif not quiet:
         print_outcome(outcome)
-    if outcome.labelled and (repeats := predictions.repeats):
-        words = repeat_words(repeats, len(predictions), predictions.kind)
+    if outcome.repeats:
+        words = repeat_words(outcome.repeats, len(predictions), predictions.kind)
         remark(f"note: {words}; whether the promise is kept is judged as if all were independent", quiet)
     if outcome.labelled and predictions.weighted:
         remark("note: the importance weights are not used: a promise is of samples that were drawn alike", quiet)

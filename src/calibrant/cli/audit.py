@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +30,7 @@ from calibrant.cli.options import (
     command_line,
     open_for_policy,
     parse_opening,
+    pass_engine,
     reading_words,
     share_option,
 )
@@ -90,7 +90,6 @@ def audit_command(
         raise ValueError(f"--val-split {val_split}: give --val, which may be the audited file")
     if val is not None and val in files and (split is None or val_split in (None, split)):
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
-    collecting = _choose_collector(engine, address)
     fitted = None if policy is None else Policy.load(policy)
     if fitted is not None and fitted.kind == "segmentation":
         ignored = fitted.evidence.get("ignore_index")
@@ -115,7 +114,7 @@ def audit_command(
             None if models else fitted, path, groups=group or None, **options_for(path, split)
         )
     held_out = None if val is None else open_for_policy(fitted, val, **options_for(val, val_split))
-    with show_progress(quiet) as progress:
+    with pass_engine(engine, address) as reader, show_progress(quiet) as progress:
         result = audit(
             models,
             val=held_out,
@@ -131,7 +130,7 @@ def audit_command(
             ),
             policy=fitted,
             centre=centre,
-            collecting=collecting,
+            engine=reader,
             progress=progress,
         )  # fmt: skip
     replaces = report is not None and output is None and report.exists()
@@ -148,19 +147,6 @@ def audit_command(
     is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"
     if fail_on is not None and (is_broken or is_poor):
         raise typer.Exit(1)
-
-
-def _choose_collector(engine: str, address: str | None) -> Any:
-    """The function that reads the files; None for this process."""
-    if engine == "ray":
-        from calibrant.auditing import collect_on_ray  # here, because Ray is an extra
-
-        return partial(collect_on_ray, address=address)
-    if engine != "local":
-        raise ValueError(f"unknown engine {engine!r}; known are local and ray")
-    if address is not None:
-        raise ValueError("an address is for the engine ray; the engine local reads in this process")
-    return None
 
 
 def print_audit(result: Audit) -> None:

@@ -11,8 +11,10 @@ import typer
 from calibrant.base.files import check_output, parse_toml, read_regular
 from calibrant.cli.console import print_json, print_line, remark, show_progress
 from calibrant.cli.options import (
+    Address,
     ClassNames,
     Column,
+    Engine,
     IgnoreIndex,
     Json,
     Positive,
@@ -23,6 +25,7 @@ from calibrant.cli.options import (
     columns_of,
     open_for_policy,
     parse_opening,
+    pass_engine,
     share_option,
 )
 
@@ -69,6 +72,8 @@ def check_command(
     ignore_index: IgnoreIndex = None,
     level: Annotated[float, share_option("Confidence level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    engine: Engine = "local",
+    address: Address = None,
     junit: Annotated[Path | None, typer.Option(help="Write the outcome as JUnit's XML too.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -96,11 +101,11 @@ def check_command(
         return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 
     fitted = None if policy is None else Policy.load(policy)
-    with show_progress(quiet) as progress:
+    with pass_engine(engine, address) as reader, show_progress(quiet) as progress:
         outcome = check(
             open_predictions(file, fitted), *texts, policy=fitted,
             baseline=None if baseline is None else open_predictions(baseline, None),
-            groups=by_group, level=level, seed=seed, progress=progress,
+            groups=by_group, level=level, seed=seed, progress=progress, engine=reader,
             repeats=repeats,  # type: ignore[arg-type]  # checked there
         )  # fmt: skip
     document = json_value(outcome.document)

@@ -43,13 +43,21 @@ def export_command(
     logits_only: Annotated[
         bool, typer.Option("--logits-only", help="Or no model: export a graph that takes the logits.")
     ] = False,
-    logits_output: Annotated[
+    tensor: Annotated[
         str | None,
         typer.Option(
-            help="Which output of the model is the logits (or the probabilities, if the policy takes them); of an ONNX "
-            "model any tensor may be named."
+            metavar="NAME",
+            help="Which tensor of the model is the logits (or the probabilities, if the policy takes them), where "
+            "several outputs could be; of an ONNX model any tensor may be named.",
         ),
     ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Which output is the model's own label, where several could be; none: no output is."
+        ),
+    ] = None,
+    logits_output: Annotated[str | None, typer.Option(hidden=True)] = None,  # what --tensor was called
     input_shape: Annotated[
         str | None, typer.Option(help="Shape of the model's input without the batch: 3,224,224.")
     ] = None,
@@ -113,7 +121,8 @@ def export_command(
             model=network,
             onnx_model=onnx,
             input_shape=shape,
-            output=logits_output,
+            output=tensor or logits_output,
+            labels=labels,
             inputs=examples,
             expected=answers,
             class_names=names or None,

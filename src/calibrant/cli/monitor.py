@@ -13,8 +13,10 @@ from calibrant.base.files import check_output
 from calibrant.base.numbers import count, percent, span_words
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
+    Address,
     ClassNames,
     Column,
+    Engine,
     Json,
     Positive,
     Quiet,
@@ -23,6 +25,7 @@ from calibrant.cli.options import (
     columns_of,
     open_for_policy,
     parse_opening,
+    pass_engine,
     share_option,
 )
 
@@ -86,6 +89,8 @@ def monitor_command(
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -111,14 +116,14 @@ def monitor_command(
     watching = _begin(fitted, state, by_group, alpha)
     if acknowledge is not None:
         _change(watching, state, partial(watching.acknowledge, acknowledge))
-    with show_progress(quiet) as progress:
+    with pass_engine(engine, address) as reader, show_progress(quiet) as progress:
         for file, batch_name in zip(batches, names, strict=True):
             opening = parse_opening(columns_of(file, batches, column), class_names, positive, False, None, split)
             groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
             predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
 
             def take_in(predictions: Predictions = predictions, batch_name: str = batch_name) -> None:
-                counts = watching.count(predictions, labels=late, repeats=repeats, progress=progress)
+                counts = watching.count(predictions, labels=late, repeats=repeats, progress=progress, engine=reader)
                 watching.add(counts, batch_name, labels_only=labels_only)
 
             try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from calibrant.cli.console import one_line
 if TYPE_CHECKING:
     from calibrant.losses import Loss
     from calibrant.policy import Policy
-    from calibrant.predictions import Predictions
+    from calibrant.predictions import PassEngine, Predictions
 
 #: The arguments of the running command, for reports that show how they were made.
 invocation: list[str] = []
@@ -73,7 +74,7 @@ Centre = Annotated[
     ),
 ]
 
-# Where runs are executed.
+# Where runs are executed, and predictions are read.
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or auto; else one starts here.")]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
@@ -90,6 +91,24 @@ TrustCode = Annotated[
         "--trust-code", help="Import and run the model's code even if it is not from Calibrant, torchvision or timm."
     ),
 ]
+
+
+@contextlib.contextmanager
+def pass_engine(engine: str, address: str | None) -> Iterator[PassEngine]:
+    """What goes through predictions by ``--engine`` and ``--address``; a cluster stays connected meanwhile."""
+    from calibrant.predictions import LOCAL, OnRay  # needs NumPy
+
+    if engine == "ray":
+        from calibrant.base.cluster import connect  # here, because Ray is an extra
+
+        with connect("the engine ray", address):
+            yield OnRay(address)
+        return
+    if engine != "local":
+        raise ValueError(f"unknown engine {engine!r}; known are local and ray")
+    if address is not None:
+        raise ValueError("an address is for the engine ray; the engine local reads in this process")
+    yield LOCAL
 
 
 def check_kind(output: Path, kind: str, *suffixes: str, inputs: Iterable[str | Path | None] = ()) -> None:

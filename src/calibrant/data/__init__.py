@@ -6,6 +6,7 @@ from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.dataset import NO_CLASS, Dataset, OnError, Sample
 from calibrant.data.files import UnreadableError
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
+from calibrant.data.label_noise import with_wrong_labels
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Pipeline
@@ -71,4 +72,5 @@ __all__ = [
     "read_glove",
     "resample",
     "single_object",
+    "with_wrong_labels",
 ]

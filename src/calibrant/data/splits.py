@@ -55,7 +55,7 @@ def hold_out(
     for name in set(names) - {"fraction"}:
         if isinstance(sizes[name], bool) or not isinstance(sizes[name], int):
             raise ValueError(f"{name} must be a whole number, got {sizes[name]!r}")
-    order = _order(dataset.ids, seed)
+    order = ordered_by_hash(dataset.ids, seed)
     if per_class is not None:
         short = [(n, name) for n, name in zip(dataset.counts, dataset.classes, strict=True) if 0 <= n <= per_class]
         if per_class < 1 or short:
@@ -88,7 +88,7 @@ def resample(train: Dataset, test: Dataset, *, seed: int) -> tuple[Dataset, Data
     """
     disjoint(train, test)
     merged = train.merged(test)
-    order = _order(merged.ids, seed)
+    order = ordered_by_hash(merged.ids, seed)
     return (
         merged.take(np.sort(order[: len(train)]), split=train.split),
         merged.take(np.sort(order[len(train) :]), split=test.split),
@@ -130,9 +130,9 @@ def disjoint(*datasets: Dataset) -> None:
         owner.update(dict.fromkeys(dataset.ids, dataset.title))
 
 
-def _order(ids: tuple[str, ...], seed: int) -> Integers:
-    """All positions, ordered by the keyed hashes of their ids."""
-    key = f"calibrant split {seed}".encode()
+def ordered_by_hash(ids: tuple[str, ...], seed: int, purpose: str = "calibrant split") -> Integers:
+    """All positions, ordered by the keyed hashes of their ids; another purpose gives another order."""
+    key = f"{purpose} {seed}".encode()
     digests = [
         hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key, digest_size=16).digest() for name in ids
     ]

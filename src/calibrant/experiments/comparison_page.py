@@ -51,6 +51,8 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
         Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
         Column("aurc"), Column("aurc", posthoc="logit-norm"),
     ]  # fmt: skip
+    if "abstention" in results.where(stage="final", set="test").column("posthoc"):
+        columns.append(Column("aurc", posthoc="abstention"))
     metrics = results.where(stage="final", set="test").column("metric")
     main = [*MAIN[:1], *(["mean_iou"] if "mean_iou" in metrics else []), *MAIN[1:]]
     pages = {

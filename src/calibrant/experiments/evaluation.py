@@ -1,5 +1,7 @@
 """The numbers of a finished run: every set without a repair, with temperature scaling, and with logit normalisation.
 
+Where the loss has an output for abstaining, the selective metrics are also those of ranking by it ("abstention").
+
 A repair is fitted on the run's validation predictions. If there are none (the run was trained again on all data),
 repairs are cross-fitted on the test set in five folds, and other sets are repaired by a fit on the whole test set.
 Pixels of one image stay in one fold. A pooled set, which the validation data represent only in part, has its repairs
@@ -29,7 +31,17 @@ from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import ConfidenceSketch
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.predictions import Predictions
-from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName, Value, check_metric, read_record
+from calibrant.training import (
+    ABSTENTION,
+    RESULT,
+    DamagedError,
+    Repair,
+    RunFolder,
+    SetName,
+    Value,
+    check_metric,
+    read_record,
+)
 
 NUMBERS = "numbers.json"
 #: The file of numbers, by the reading of logit normalisation.
@@ -48,7 +60,7 @@ class Number(NamedTuple):
     """One number of a run."""
 
     set: str
-    posthoc: str  # "none" or a repair
+    posthoc: str  # "none", a repair, or "abstention"
     parameter: float  # the temperature, or p, negative if logits are not centred; NaN if there is none
     metric: str
     value: float
@@ -92,7 +104,7 @@ def _write(file: Path, values: Sequence[Number]) -> None:
         aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
 
 
-class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, str, Value]]]):
+class NumberRows(RootModel[list[tuple[SetName, Literal["none", "abstention"] | Repair, Value, str, Value]]]):
     """The contents of `NUMBERS`: rows with the fields of `Number`."""
 
     @model_validator(mode="after")
@@ -122,6 +134,11 @@ def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
     sets = {name: flat(Predictions.open(folder / f"{name}.npz")) for name in result["sets"]}
     for name, values in result["sets"].items():  # of all pixels, even if only some were written
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
+    for name in sets:
+        if (file := folder / f"{name}{ABSTENTION}").exists():
+            trust = Predictions.open(file)
+            for metric, value in _selective(np.asarray(trust.confidence), np.asarray(trust.correct)).items():
+                yield Number(name, "abstention", math.nan, metric, value)
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
     norm = posthoc.fit_best_norm(fitted_on.logits, fitted_on.labels, centre=centre)

@@ -30,7 +30,7 @@ class ResultRow(NamedTuple):
             first rounds of halving) or ``"final"``.
         seed: of the run.
         set: of the predictions: ``"val"``, ``"test"``, ``"context"``.
-        posthoc: ``"none"``, ``"temperature"`` or ``"logit-norm"``.
+        posthoc: ``"none"``, ``"temperature"``, ``"logit-norm"``, or ``"abstention"``: the ranking by that output.
         parameter: the temperature, or p of the logit normalisation, negative if logits are not centred; NaN if there
             is none.
         metric: a name of `calibrant.metrics.METRICS`, with its setting if it has one: ``"ece_10"``.

@@ -1,5 +1,8 @@
 """Does a model mean the classes that the policy means? By its own labels, and by what the policy saw at its fit.
 
+Text of a label is matched with the policy's class names. A number is matched with names that are numbers, and is a
+position where no name is a number, as in files of predictions. A value that is no class of the policy is an error.
+
 A graph that computes a policy to the last digit is still wrong behind outputs in another order. The class of the
 largest output must be the model's own label in nearly all rows, and in no other order of the classes in more rows.
 Some models label by another rule than their largest output: an SVC with probability=True by its decision function, a
@@ -10,7 +13,6 @@ another threshold of the same outputs explains.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,12 @@ from scipy.stats import binomtest, chi2_contingency, rankdata
 from calibrant.base.arrays import Array, class_rows
 from calibrant.base.checks import Bools, Ints, listing
 from calibrant.base.numbers import count
-from calibrant.export.label_output import gives_positions, read_labels
-from calibrant.export.logits_tensor import LogitsModel
-from calibrant.export.verify import CLOSE, CheckBatch
+from calibrant.export.model_outputs import NO_LABEL, LogitsModel, as_name
+from calibrant.export.verify import CLOSE, Agreement, CheckBatch, decide
 from calibrant.metrics import Doubles
-from calibrant.policy import Policy, bin_counts, class_counts, decision_formula
-from calibrant.posthoc import NumpyOps
-from calibrant.predictions import class_name
+from calibrant.policy import Policy, bin_counts, class_counts
+from calibrant.predictions import class_name, number_of, same_class
+from calibrant.predictions.schema import codes_of
 
 MOST_DIFFERING = 0.1  # of the rows with another label of the model's own
 CHANCE = 1e-3  # a p-value below which a difference is none
@@ -35,21 +36,36 @@ MOST_CLASSES = 2000  # among which another order is searched
 FEWEST_ROWS = 50  # to compare with the fit
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """What a graph was checked against, and in how many of how many rows it differs.
+def read_labels(policy: Policy, values: Array, classes: Sequence[str] | None) -> Ints | None:
+    """The positions of the classes that labels mean, ``[n]``; None where nothing says which class is which.
 
-    Attributes:
-        against: ``"policy"``, ``"label output"`` or ``"expected"``.
-        rows: how many rows were compared.
-        differing: in how many of them something differs.
-        text: the same in a sentence.
+    ``classes`` are those of the model in the order of its columns, where they are known. Labels that are not among the
+    policy's classes are a ValueError.
     """
-
-    against: str
-    rows: int
-    differing: int
-    text: str
+    values, names = values.reshape(-1), policy.class_names
+    distinct, inverse = np.unique(values.astype(str) if values.dtype.kind in "OSU" else values, return_inverse=True)
+    texts = list(map(as_name, distinct.tolist()))
+    if names is None:
+        order = [str(k) for k in range(policy.num_classes)]
+        if classes is not None and len(classes) == len(order) and set(classes) != set(order):
+            order = list(classes)
+        positions = {name: k for k, name in enumerate(order)}
+        if not set(texts) <= set(order):
+            return None
+    else:
+        numbers: dict[int | None, int] = {n: k for k, n in enumerate(map(number_of, names)) if n is not None}
+        numbers = numbers or {k: k for k in range(len(names))}
+        positions = {}
+        for text in dict.fromkeys([*texts, *(classes or ())]):
+            name = same_class(text, names)
+            position = names.index(name) if name else numbers.get(number_of(text))
+            if position is None:
+                raise ValueError(
+                    f"the model's own labels are {listing([*texts, *(classes or ())], 5)}, the policy's classes "
+                    f"{listing(names, 5)}: {text!r} must be one of these"
+                )
+            positions[text] = position
+    return np.array([positions[text] for text in texts], np.int64)[inverse.reshape(-1)]
 
 
 def find_order(ours: Ints, theirs: Ints) -> tuple[dict[int, int], int]:
@@ -90,23 +106,37 @@ def order_words(policy: Policy, order: dict[int, int]) -> str:
 
 
 def check_model(
-    policy: Policy, source: LogitsModel, batches: Sequence[CheckBatch], *, real: bool, settled: bool
-) -> tuple[Agreement | None, str]:
+    policy: Policy, source: LogitsModel, batches: Sequence[CheckBatch], *, real: bool, settled: bool, named: bool
+) -> tuple[list[Agreement], list[str]]:
     """Hold a model's outputs against its own labels; raise where they contradict them, or the policy.
 
     ``settled`` is whether expected answers have shown already that the outputs are right: what differs is then told
-    alone. The reason is why there is no agreement, or why it says nothing about the order of the classes.
+    alone; ``named`` is whether the caller knows the classes of the outputs, in order. What could not be checked comes
+    second.
     """
-    values = np.concatenate([class_rows(batch.logits.astype(np.float64)) for batch in fresh(batches)])
-    own, reason = None, ""
-    if source.label is not None:
-        own, reason = _hold_against_label(policy, source, batches, values, real=real, settled=settled)
-        if own is not None and gives_positions(policy, source.label, np.asarray(batches[0].own)):
-            reason = f"{source.label.name} gives positions, not names"
+    own, reason = _hold_against_label(policy, source, batches, real=real, settled=settled)
     mismatch = one_column_mismatch(policy, batches)
     if mismatch and not settled:
         raise ValueError(mismatch)
-    return own, reason
+    checks = [] if own is None else [own]
+    if settled:
+        return checks, [reason] if reason and own is None else []
+    alike = ""
+    if real and differences_from_fit(policy, batches) == []:
+        alike = ", although scores, confidences and predicted classes are distributed as at the fit"
+    not_checked = [
+        f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
+        "expected answers to the inputs (--expected)"
+    ]
+    if (own is None or reason) and not (named or source.names_classes):
+        names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
+        order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
+        not_checked.append(order + (f" ({reason})" if reason else ""))
+    elif reason and own is None:
+        not_checked.append(reason)
+    if not real:
+        not_checked.append("how it answers real inputs: those of the check are random")
+    return checks, not_checked
 
 
 def one_column_mismatch(policy: Policy, batches: Sequence[CheckBatch]) -> str:
@@ -120,22 +150,35 @@ def one_column_mismatch(policy: Policy, batches: Sequence[CheckBatch]) -> str:
 
 
 def _hold_against_label(
-    policy: Policy, source: LogitsModel, batches: Sequence[CheckBatch], values: Doubles, *, real: bool, settled: bool
+    policy: Policy, source: LogitsModel, batches: Sequence[CheckBatch], *, real: bool, settled: bool
 ) -> tuple[Agreement | None, str]:
-    """Hold the class of the largest output ``[n, C]`` against the model's own label."""
-    assert source.label is not None
+    """Hold the class of the largest output against the model's own label.
+
+    The reason says why there is no agreement, or why it tells nothing about the order of the classes.
+    """
+    if source.label is None:
+        return None, ""
     tensor, (label, classes) = source.logits.name, source.label
+    values = np.concatenate([class_rows(batch.logits.astype(np.float64)) for batch in fresh(batches)])
     labels = np.concatenate([np.asarray(batch.own).reshape(-1) for batch in fresh(batches)])
     if len(labels) != len(values):
         return None, f"{label} is not one label for each row"
+    advice = (
+        "if it labels by another rule, the expected answers show that its outputs are right (--expected); if "
+        f"{label} is not its own label, say so: --labels {NO_LABEL}"
+    )
     try:
         own = read_labels(policy, labels, classes)
     except ValueError as error:
         if settled:
             return None, str(error)
-        raise ValueError(f"{error}; if the outputs are right, the expected answers show it (--expected)") from None
+        raise ValueError(f"{error}; {advice}") from None
     if own is None:
         return None, f"{label} has labels that are no positions, and the policy has no class names to match them with"
+    # Positions among the model's own outputs tell nothing about what each output means.
+    names_numbers = policy.class_names is not None and codes_of(policy.class_names) is not None
+    is_position = classes is None and labels.dtype.kind not in "OSU" and not names_numbers
+    reason = f"{label} gives positions, not names" if is_position else ""
     finite = np.isfinite(values).all(1)
     values, own = values[finite], own[finite]
     largest = values.max(1)
@@ -143,7 +186,7 @@ def _hold_against_label(
     differing, rows = int(differ.sum()), count(len(own))
     if not differing:
         text = f"the class of the largest of {tensor} is the model's own label ({label}) in all {rows} rows"
-        return Agreement("label output", len(own), 0, text), ""
+        return Agreement("label output", len(own), 0, text), reason
     order, more = find_order(np.where(differ, values.argmax(1), own), own)
     by_threshold = policy.num_classes == 2 and _same_ranking(values[:, 1] - values[:, 0], own)
     if not settled and not by_threshold and (order or differing > MOST_DIFFERING * len(own)):
@@ -155,8 +198,6 @@ def _hold_against_label(
             )
             if any(node.op_type == "SVMClassifier" for node in source.model.graph.node):
                 advice += " (skl2onnx does so for an SVC with options={'raw_scores': True} and no probability=True)"
-        else:
-            advice = "if it labels by another rule, the expected answers show that its outputs are right (--expected)"
         random = "" if real else "; the inputs of this check are random, so try real ones (--inputs)"
         raise ValueError(
             f"the model contradicts itself: in {count(differing)} of {rows} rows the class of the largest of {tensor} "
@@ -167,7 +208,7 @@ def _hold_against_label(
         f"the class of the largest of {tensor} is not the model's own label ({label}) in {count(differing)} of {rows} "
         f"rows{why}"
     )
-    return Agreement("label output", len(own), differing, text), ""
+    return Agreement("label output", len(own), differing, text), reason
 
 
 def _same_ranking(margin: Doubles, own: Ints) -> bool:
@@ -200,16 +241,7 @@ def differences_from_fit(policy: Policy, batches: Sequence[CheckBatch]) -> list[
     reference: Any = policy.evidence.get("reference")
     if reference is None or policy.kind != "classification" or policy.abstains:
         return None
-    answers = [
-        decision_formula(
-            policy,
-            NumpyOps(),
-            batch.logits.astype(np.float64),
-            None if batch.group is None else batch.group.astype(np.float64)[:, None],
-        )
-        for batch in fresh(batches)
-        if np.isfinite(batch.logits).all()
-    ]
+    answers = [decide(policy, batch.logits, batch.group) for batch in fresh(batches) if np.isfinite(batch.logits).all()]
     if sum(len(answer.label) for answer in answers) < FEWEST_ROWS:
         return None
     score, confidence, label = (

@@ -15,10 +15,9 @@ import numpy as np
 from calibrant.base.arrays import Array, as_numpy
 from calibrant.base.checks import Bools, Ints, listing
 from calibrant.base.numbers import count, significant
-from calibrant.export.agreement import Agreement, find_order, order_words
+from calibrant.export.agreement import find_order, order_words, read_labels
 from calibrant.export.inputs import read_inputs
-from calibrant.export.label_output import read_labels
-from calibrant.export.verify import CLOSE, AnswerRows, Verification
+from calibrant.export.verify import CLOSE, Agreement, AnswerRows
 from calibrant.metrics import Doubles
 from calibrant.policy import Decisions, Policy
 from calibrant.predictions import Predictions
@@ -41,6 +40,14 @@ class ExpectedRows:
     label: Ints | None = None  # [N, ...]
     confidence: Doubles | None = None
     accept: Bools | None = None
+
+    def check_rows(self, rows: int) -> None:
+        """Raise unless there is one expected answer for each row of the inputs."""
+        if self.rows != rows:
+            raise ValueError(
+                f"{self.title} must be about the rows of the inputs, in their order: it has {count(self.rows)} rows, "
+                f"the inputs {count(rows)}"
+            )
 
 
 def to_expected(policy: Policy, source: Any) -> ExpectedRows:
@@ -130,7 +137,7 @@ class ExpectedCheck:
         accept: Array | None
         confidence: Array | None
         if expected.values is not None:
-            theirs = Verification(self.policy).answer(expected.values[part], group)
+            theirs = AnswerRows.of_policy(self.policy, expected.values[part], group)
             label, accept, confidence = theirs.label, theirs.accept, theirs.confidence
             gap = np.abs(answers.probabilities.astype(np.float64) - theirs.probabilities).max(1)
         else:
@@ -191,12 +198,3 @@ class ExpectedCheck:
         if expected.values is None and expected.accept is None:
             missing.append("decisions to answer or abstain")
         return [f"{' and '.join(missing)}, which are not in {expected.title}"] if missing else []
-
-
-def check_rows(expected: ExpectedRows, rows: int) -> None:
-    """Raise unless there is one expected answer for each row of the inputs."""
-    if expected.rows != rows:
-        raise ValueError(
-            f"{expected.title} must be about the rows of the inputs, in their order: it has {count(expected.rows)} "
-            f"rows, the inputs {count(rows)}"
-        )

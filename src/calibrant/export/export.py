@@ -15,16 +15,15 @@ import numpy as np
 from calibrant.base.checks import differing_names, listing
 from calibrant.base.extras import need
 from calibrant.base.files import check_output, written_aside
-from calibrant.base.numbers import count, percent, significant
-from calibrant.export.agreement import CHANCE, Agreement, check_model, differences_from_fit, one_column_mismatch
-from calibrant.export.expected import ExpectedCheck, check_rows, to_expected
+from calibrant.base.numbers import percent
+from calibrant.export.agreement import CHANCE, check_model, differences_from_fit, one_column_mismatch
+from calibrant.export.expected import ExpectedCheck, to_expected
 from calibrant.export.graph import attach, interface, make_logits_graph
-from calibrant.export.inputs import check_input_size, count_rows, model_batches
-from calibrant.export.logits_tensor import TensorInfo, prepare
-from calibrant.export.onnx_model import OLDEST, read
-from calibrant.export.verify import CheckBatch, Verification, make_probing_batches, verify
+from calibrant.export.inputs import check_input_size, model_batches
+from calibrant.export.model_outputs import prepare
+from calibrant.export.onnx_model import OLDEST, TensorInfo, newest_opset, read
+from calibrant.export.verify import Agreement, CheckBatch, Verification, make_probing_batches, verify
 from calibrant.policy import Policy
-from calibrant.predictions import class_name
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -72,6 +71,7 @@ def export_onnx(
     onnx_model: str | Path | ModelProto | None = None,
     input_shape: Sequence[int] | None = None,
     output: str | None = None,
+    labels: str | None = None,
     inputs: Any = None,
     expected: Any = None,
     class_names: Sequence[str] | None = None,
@@ -109,7 +109,10 @@ def export_onnx(
         onnx_model: an ONNX file, or a ModelProto.
         input_shape: of the model's input without the batch, where it cannot be known otherwise.
         output: which output is the logits. Of an ONNX model an output's or any tensor's name, needed where several
-            could be; of a PyTorch model the key, attribute or position, where it returns more than one tensor.
+            outputs could be, by their types and shapes; of a PyTorch model the key, attribute or position, where it
+            returns more than one tensor.
+        labels: which other output is the model's own label, or "none" if none is: needed where several could be, which
+            are outputs of text or whole numbers with one for each row. A single one is taken for it.
         inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
             groups). Random ones are drawn otherwise.
         expected: what is right for these inputs, row by row: `Predictions` (those that the policy was fitted on, if
@@ -140,9 +143,19 @@ def export_onnx(
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
     check_output(path)
-    options = {"output": output, "inputs": inputs, "input_shape": input_shape, "expected": expected}
-    _check_model_arguments(path, model, onnx_model, options)
-    _check_opset(opset, onnx_model)
+    if model is not None and onnx_model is not None:
+        raise ValueError("give model or onnx_model, not both")
+    options = {"output": output, "labels": labels, "inputs": inputs, "input_shape": input_shape, "expected": expected}
+    given = [name for name, value in options.items() if value is not None]
+    if model is None and onnx_model is None and given:
+        raise ValueError(f"{given[0]} goes with a model, and none is given")
+    both_exist = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
+    if both_exist and os.path.samefile(path, str(onnx_model)):
+        raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
+    if opset is not None and onnx_model is not None:
+        raise ValueError("opset cannot be given with onnx_model, which has its own")
+    if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest_opset()):
+        raise ValueError(f"opset must be a whole number from {OLDEST} to {newest_opset()}, got {opset!r}")
     if expected is not None and inputs is None:
         raise ValueError("expected answers go with inputs: give the inputs of the same rows")
     if class_names is not None and policy.class_names is not None and tuple(class_names) != policy.class_names:
@@ -154,109 +167,44 @@ def export_onnx(
         check_input_size("input_shape", input_shape)
 
     wanted = None if expected is None else to_expected(policy, expected)
-    groups = None if wanted is None else wanted.group
     with contextlib.ExitStack() as stack:
         if model is not None:
             from calibrant.export import torch_model
             from calibrant.models import evaluation_mode
 
-            single_output = torch_model.SingleOutput(model, output)
+            single_output = torch_model.SingleOutput(model, output, labels)
             stack.enter_context(evaluation_mode(model))
             source = torch_model.to_logits_model(single_output, policy, input_shape, inputs, opset or OPSET)
-            batches = model_batches(policy, source, inputs, input_shape, single_output.answer, groups)
+            batches = model_batches(policy, source, inputs, input_shape, single_output.answer, wanted)
         elif onnx_model is not None:
-            source = prepare(read(onnx_model), policy, output)
-            batches = model_batches(policy, source, inputs, input_shape, groups=groups)
+            source = prepare(read(onnx_model), policy, output, labels)
+            batches = model_batches(policy, source, inputs, input_shape, expected=wanted)
         else:
             source, batches = make_logits_graph(policy, opset or OPSET), make_probing_batches(policy)
-    if wanted is not None:
-        check_rows(wanted, count_rows(source.inputs, inputs))
     if not any(np.isfinite(batch.logits).any() for batch in batches):
         raise ValueError("the model gives no finite number on any input of the check: are its weights sound?")
     rank = batches[0].logits.ndim
     graph = attach(policy, source, rank)
     expected_check = None if wanted is None else ExpectedCheck(policy, wanted)
     verification = verify(policy, graph, batches, expected_check)
-    checks, not_checked = [_policy_agreement(verification)], list[str]()
+    checks, not_checked = [verification.agreement()], list[str]()
     if expected_check is not None:
         checks.append(expected_check.agreement(one_column_mismatch(policy, batches)))
         not_checked += expected_check.not_checked
     if model is None and onnx_model is None:
-        not_checked.append(_missing_model(policy))
+        order = "" if policy.class_names is None else f", in the order {listing(policy.class_names, 5)}"
+        not_checked.append(f"that the model's {policy.takes} are those that the policy was fitted on{order}")
     else:
-        own, reason = check_model(policy, source, batches, real=inputs is not None, settled=wanted is not None)
-        checks += [] if own is None else [own]
-        is_named = source.names_classes or (class_names is not None and policy.class_names is not None)
-        if wanted is None:
-            not_checked += _missing_evidence(policy, batches, own, reason, is_named=is_named, real=inputs is not None)
-        elif reason and own is None:
-            not_checked.append(reason)
+        named = class_names is not None and policy.class_names is not None
+        real, settled = inputs is not None, wanted is not None
+        own, missing = check_model(policy, source, batches, real=real, settled=settled, named=named)
+        checks, not_checked = [*checks, *own], [*not_checked, *missing]
     with written_aside(path) as aside:
         aside.write_bytes(graph.SerializeToString())
     remarks = (*source.remarks, *_remarks(policy, verification, batches, real=inputs is not None))
     counts = (verification.rows, verification.accepted, verification.undecided, verification.difference)
     graph_inputs, outputs = interface(policy, source, rank)
     return Exported(path, graph_inputs, outputs, source.opset, *counts, remarks, tuple(checks), tuple(not_checked))
-
-
-def _check_model_arguments(path: Path, model: Any, onnx_model: Any, model_options: dict[str, Any]) -> None:
-    if model is not None and onnx_model is not None:
-        raise ValueError("give model or onnx_model, not both")
-    if model is None and onnx_model is None:
-        for name, value in model_options.items():
-            if value is not None:
-                raise ValueError(f"{name} goes with a model, and none is given")
-    both_exist = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
-    if both_exist and os.path.samefile(path, onnx_model):
-        raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
-
-
-def _check_opset(opset: int | None, onnx_model: Any) -> None:
-    import onnx
-
-    newest = onnx.defs.onnx_opset_version()
-    if opset is not None and onnx_model is not None:
-        raise ValueError("opset cannot be given with onnx_model, which has its own")
-    if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest):
-        raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
-
-
-def _policy_agreement(verification: Verification) -> Agreement:
-    takes, rows = verification.policy.takes, count(verification.rows)
-    accepted = f", {count(verification.accepted)} of them accepted" if verification.accepted else ""
-    text = (
-        f"given the same {takes}, onnxruntime answers as the policy does in {rows} rows{accepted}; "
-        f"probabilities differ by at most {significant(verification.difference, 1)}"
-    )
-    return Agreement("policy", verification.rows, verification.undecided, text)
-
-
-def _missing_model(policy: Policy) -> str:
-    """What a graph without a model leaves to those who use it."""
-    order = "" if policy.class_names is None else f", in the order {listing(policy.class_names, 5)}"
-    return f"that the model's {policy.takes} are those that the policy was fitted on{order}"
-
-
-def _missing_evidence(
-    policy: Policy, batches: Sequence[CheckBatch], own: Agreement | None, reason: str, *, is_named: bool, real: bool
-) -> list[str]:
-    """What the lack of expected answers leaves open."""
-    alike = ""
-    if real and differences_from_fit(policy, batches) == []:
-        alike = ", although scores, confidences and predicted classes are distributed as at the fit"
-    missing = [
-        f"whether this is the model that the policy was fitted on: nothing ties the two together{alike}; give the "
-        "expected answers to the inputs (--expected)"
-    ]
-    if (own is None or reason) and not is_named:
-        names = [class_name(k, policy.class_names) for k in range(policy.num_classes)]
-        order = f"the order of the classes: the model's columns are taken to be {listing(names, 5)}"
-        missing.append(order + (f" ({reason})" if reason else ""))
-    elif reason and own is None:
-        missing.append(reason)
-    if not real:
-        missing.append("how it answers real inputs: those of the check are random")
-    return missing
 
 
 def _remarks(policy: Policy, verification: Verification, batches: Sequence[CheckBatch], *, real: bool) -> list[str]:

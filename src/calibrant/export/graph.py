@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.base.arrays import Doubles
-from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prune
-from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
+from calibrant.export.model_outputs import LogitsModel
+from calibrant.export.onnx_model import LARGEST, MARK, TensorInfo, brief, check, named_values, prune, subgraphs
 from calibrant.policy import Policy, decision_formula
 
 if TYPE_CHECKING:

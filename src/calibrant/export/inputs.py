@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,18 +15,13 @@ from calibrant.base.arrays import Array, as_numpy
 from calibrant.base.checks import listing
 from calibrant.base.files import MAGIC, read_header, read_regular, read_values
 from calibrant.export.graph import GROUP
-from calibrant.export.logits_tensor import (
-    INPUT,
-    LogitsModel,
-    TensorInfo,
-    check_values,
-    has_rank,
-    one_column_hint,
-    shape_of_logits,
-)
-from calibrant.export.onnx_model import Feeds, Runner, make_runner
+from calibrant.export.model_outputs import INPUT, LogitsModel, check_values, has_rank, one_column_hint, shape_of_logits
+from calibrant.export.onnx_model import Feeds, Runner, TensorInfo, brief, make_runner
 from calibrant.export.verify import CLOSE, CheckBatch
 from calibrant.policy import Policy
+
+if TYPE_CHECKING:
+    from calibrant.export.expected import ExpectedRows
 
 SIZES = (1, 33)  # batches of random inputs
 BATCH = 64  # of given ones
@@ -53,16 +48,19 @@ def model_batches(
     inputs: Any,
     shape: Sequence[int] | None,
     model: Reference | None = None,
-    groups: Array | None = None,
+    expected: ExpectedRows | None = None,
 ) -> list[CheckBatch]:
-    """Given or random inputs, run through the model alone; ``groups`` are used where the inputs bring none."""
+    """Given or random inputs, run through the model alone.
+
+    Rows of what is ``expected`` must be those of the inputs; its groups are used where the inputs bring none.
+    """
     run = make_runner(source.model, "the model")
     dims = next((value.dims for value in source.inputs if value.dims != ()), None)
     size = dims[0] if dims and isinstance(dims[0], int) else None
     if size is not None:
         source.remarks.append(f"The batch size of the model is fixed at {size}, and so is that of the graph.")
     if inputs is not None:
-        feeds = _cut(source.inputs, inputs, size, groups)
+        feeds = _cut(source.inputs, inputs, size, expected)
     else:
         sizes = SIZES if size is None else (size,) * max(1, SIZES[1] // size)
         feeds = [(random_inputs(source.inputs, rows, shape, seed), None) for seed, rows in enumerate(sizes)]
@@ -123,18 +121,24 @@ def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
 
 
 def _cut(
-    inputs: Sequence[TensorInfo], values: Any, size: int | None, groups: Array | None
+    inputs: Sequence[TensorInfo], values: Any, size: int | None, expected: ExpectedRows | None
 ) -> list[tuple[Feeds, Array | None]]:
     """Given inputs and groups in batches of the model's size, or of `BATCH` and, to repeat it, one of the first row."""
     arrays, group = check_inputs(inputs, values)
-    rows, group = _count(inputs, arrays), groups if group is None else group
+    rows = _count(inputs, arrays)
+    if expected is not None:
+        expected.check_rows(rows)
+        group = expected.group if group is None else group
     if size is not None and rows < size:
         raise ValueError(f"inputs must have at least the {size} rows of the model's fixed batch, got {rows}")
     step = size or BATCH
     parts = [slice(i, i + step) for i in range(0, rows - (size or 1) + 1, step)] + ([slice(0, 1)] if not size else [])
+    # A length that the graph fixes is that of the batch only if the batch is fixed too.
+    fixed = {value.name for value in inputs if value.dims and isinstance(value.dims[0], int) and size is None}
+    in_rows = {name for name, array in arrays.items() if array.ndim and len(array) == rows and name not in fixed}
     return [
         (
-            {name: array[part] if array.ndim and len(array) == rows else array for name, array in arrays.items()},
+            {name: array[part] if name in in_rows else array for name, array in arrays.items()},
             None if group is None else group[part],
         )
         for part in parts
@@ -144,25 +148,17 @@ def _cut(
 def _other_size(
     policy: Policy, source: LogitsModel, batch: CheckBatch, model: Reference, run: Runner
 ) -> list[CheckBatch]:
-    """One image of twice the size, where the graph says it may vary; a remark where it may not."""
+    """One image of twice the size, where the model and its graph take it; a remark where they do not."""
     image = batch.feeds[INPUT][:1]
-    size = " x ".join(str(n) for n in image.shape[2:])
-    only = f"The graph takes images of {size} only"
-    if any(isinstance(d, int) for d in (source.inputs[0].dims or ())[2:]):
-        source.remarks.append(f"{only}: the model does not let PyTorch vary that.")
-        return []
     larger = np.tile(image, (1, 1, *[2] * (image.ndim - 2)))
     try:
-        reference = model(larger)
-    except Exception:  # whatever a model raises
-        source.remarks.append(f"The graph was checked with images of {size}; the model fails on twice that size.")
+        reference, logits = model(larger), run({INPUT: larger})[0]
+    except Exception as error:  # whatever a model raises
+        size = " x ".join(str(n) for n in image.shape[2:])
+        reason = f"on twice that size it fails: {brief(error)}"
+        source.remarks.append(f"The graph was checked with images of {size} and may take no others; {reason}.")
         return []
-    try:
-        logits = run({INPUT: larger})[0]
-        return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), logits, reference, repeats=True)]
-    except ValueError:
-        source.remarks.append(f"{only}: twice the size fails in onnxruntime.")
-        return []
+    return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), logits, reference, repeats=True)]
 
 
 def check_logits(logits: Any, policy: Policy) -> None:
@@ -243,11 +239,6 @@ def check_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Arra
     return feeds, None if group is None else group.astype(np.int64)
 
 
-def count_rows(inputs: Sequence[TensorInfo], values: Any) -> int:
-    """How many rows given inputs have."""
-    return _count(inputs, check_inputs(inputs, values)[0])
-
-
 def _count(inputs: Sequence[TensorInfo], feeds: Feeds) -> int:
     """How many rows there are: the first input that is no single number has them."""
     return next((len(feeds[value.name]) for value in inputs if feeds[value.name].ndim), 1)
@@ -277,10 +268,8 @@ def read_inputs(path: str | Path, only: Collection[str] | None = None) -> Array 
     kinds = "fiub" if only is None else "fiubU"
     try:
         return _array(data, "the file", kinds) if data.startswith(MAGIC) else _arrays(data, only, kinds)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error})") from None
-    except Exception as error:  # zlib has its own class
-        raise ValueError(f"{path}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
+    except Exception as error:  # zipfile and zlib have classes of their own
+        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({brief(error)})") from None
 
 
 def _arrays(data: bytes, only: Collection[str] | None, kinds: str) -> dict[str, Array]:

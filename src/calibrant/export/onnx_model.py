@@ -13,6 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,36 @@ LONGEST = 300.0  # seconds that a model may take for a batch of the check
 
 Feeds = dict[str, Array]
 Runner = Callable[[Feeds], list[Array]]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of a graph: name, type by its name in ONNX, and dimensions; None where something is not known."""
+
+    name: str
+    kind: str | None
+    dims: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        shape = "" if self.dims is None else f" [{', '.join('?' if d is None else str(d) for d in self.dims)}]"
+        return f"{self.name} ({self.kind or 'of unknown type'}{shape})"
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it may hold logits by its type."""
+        return self.kind in (None, "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether it may hold labels by its type: text or whole numbers."""
+        return (self.kind or "").removeprefix("U") in ("STRING", "INT64", "INT32", "INT16", "INT8")
+
+
+def newest_opset() -> int:
+    """The newest opset that the installed onnx knows."""
+    import onnx
+
+    return int(onnx.defs.onnx_opset_version())
 
 
 def read(source: str | Path | ModelProto) -> ModelProto:
@@ -77,6 +108,72 @@ def check(model: ModelProto) -> None:
     finally:
         for tensor in shapeless:
             tensor.ClearField("shape")
+
+
+def raise_opset(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    """The model with an opset of at least `OLDEST`, and one import for each domain."""
+    import onnx
+
+    latest: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        latest[domain] = max(latest.get(domain, 0), entry.version)
+    opset = latest.setdefault("", OLDEST)
+    del model.opset_import[:]
+    model.opset_import.extend(onnx.helper.make_opsetid(*pair) for pair in latest.items())
+    if opset >= OLDEST:
+        return model, []
+    try:
+        raised = onnx.version_converter.convert_version(model, OLDEST)
+        check(raised)
+    except Exception as error:
+        requirement = f"a policy needs opset {OLDEST} or later"
+        raise ValueError(
+            f"the model has opset {opset}, {requirement}, and it cannot be raised ({brief(error)})"
+        ) from None
+    return raised, [f"The model's opset was raised from {opset} to {OLDEST}."]
+
+
+def tensor_info(value: Any) -> TensorInfo:
+    """What a graph says about an input, an output or a tensor inside."""
+    import onnx
+
+    kind_name = value.type.WhichOneof("value")
+    if kind_name != "tensor_type":
+        return TensorInfo(value.name, None if kind_name is None else kind_name.removesuffix("_type"), None)
+    tensor = value.type.tensor_type
+    names = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    kind = names.get(tensor.elem_type, "of no known type") if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return TensorInfo(value.name, kind, None)
+    # Some exporters write -1 or 0 for what is not fixed, and a name that is no text comes as bytes.
+    dims = (d.dim_value if d.dim_value > 0 else d.dim_param or None for d in tensor.shape.dim)
+    return TensorInfo(value.name, kind, tuple(d if isinstance(d, int | str) else None for d in dims))
+
+
+def prune(graph: GraphProto) -> None:
+    """Drop nodes and weights that the outputs do not need; a ZipMap goes this way too."""
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed |= _names_read(node)
+    for i in reversed(range(len(graph.node))):
+        if not needed.intersection(graph.node[i].output):
+            del graph.node[i]
+    for values in (graph.initializer, graph.value_info, graph.sparse_initializer):
+        for i in reversed(range(len(values))):
+            value = values[i].values if values is graph.sparse_initializer else values[i]
+            if value.name not in needed:
+                del values[i]
+
+
+def _names_read(node: NodeProto) -> set[str]:
+    """Names that a node reads, those inside its branches and loops included."""
+    names = set(node.input)
+    for inner in subgraphs(node):
+        names.update(value.name for value in inner.output)
+        names.update(*map(_names_read, inner.node))
+    return names
 
 
 def _check_dense_sizes(model: ModelProto, title: str) -> None:
@@ -202,7 +299,10 @@ def make_runner(model: ModelProto, title: str) -> Runner:
         except Exception as error:
             if settings.terminate:
                 raise ValueError(f"onnxruntime cannot run {title}: a batch takes over {LONGEST:g} seconds") from None
-            raise ValueError(f"onnxruntime cannot run {title} ({_memory_or_brief(error)})") from None
+            reason = brief(error)
+            if "BFCArena" in str(error) or "llocate memory" in str(error) or isinstance(error, MemoryError):
+                reason = f"it needs more memory than the {most_memory() / 2**30:.1f} GB it may take"
+            raise ValueError(f"onnxruntime cannot run {title} ({reason})") from None
         finally:
             stop.cancel()
 
@@ -226,10 +326,3 @@ def _limit_memory() -> bool:
     except Exception:  # onnxruntime has its own classes
         return False
     return True
-
-
-def _memory_or_brief(error: Exception) -> str:
-    text = str(error)
-    if "BFCArena" in text or "llocate memory" in text or isinstance(error, MemoryError):
-        return f"it needs more memory than the {most_memory() / 2**30:.1f} GB it may take"
-    return brief(error)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from calibrant.base import torchvision_operators
 from calibrant.export.inputs import check_inputs, check_logits
-from calibrant.export.logits_tensor import INPUT, LOGITS, LogitsModel, TensorInfo, prepare
-from calibrant.export.onnx_model import read
+from calibrant.export.model_outputs import INPUT, LOGITS, NO_LABEL, LogitsModel, choose_label, prepare
+from calibrant.export.onnx_model import TensorInfo, read
 from calibrant.models import (
     TERMINATED,
     call_factory,
@@ -34,56 +34,57 @@ if TYPE_CHECKING:
     from calibrant.policy import Policy
 
 
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
 class SingleOutput(nn.Module):
-    """A model of which one output is taken, by key, attribute or position.
+    """A model of which the logits are taken, by key, attribute or position, and its own label where it gives one.
 
-    After a look at a sample ``more`` are the names of outputs that hold whole numbers: one may be its own label.
+    The label is chosen when `look` sees what the model makes of a sample, among the entries of a tuple or mapping.
     """
 
-    more: tuple[str, ...] = ()
+    label: str | None = None  # the entry that is the model's own label
 
-    def __init__(self, model: nn.Module, output: str | None) -> None:
+    def __init__(self, model: nn.Module, output: str | None, labels: str | None = None) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}{other_framework(model)}")
-        self.model, self.output = model, output
+        self.model, self.output, self.labels = model, output, labels
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """The logits of a batch, and `more`."""
-        result = self.model(inputs)
-        logits, entries = self._choose(result), _entries(result)
-        return logits, *(entries[name] for name in self.more)
-
-    def look(self, inputs: Tensor) -> Tensor:
-        """The logits of a batch; `more` are set to the names of what may be a label."""
+        """The logits of a batch, and the model's own labels."""
         result = self.model(inputs)
         logits = self._choose(result)
-        self.more = tuple(
-            name
-            for name, value in _entries(result).items()
-            if isinstance(value, Tensor)
-            and value.dtype in _WHOLE
-            and value.shape[:1] == logits.shape[:1]
-            and name not in (INPUT, LOGITS)
-        )
-        return logits
+        return (logits,) if self.label is None else (logits, _entries(result)[self.label])
+
+    def look(self, inputs: Tensor, policy: Policy) -> None:
+        """Run a sample, check the logits and choose the label."""
+        result = self.model(inputs)
+        logits = self._choose(result)
+        check_logits(logits, policy)
+        entries = {name: value for name, value in _entries(result).items() if isinstance(value, Tensor)}
+        others = [_info(name, value) for name, value in entries.items() if value is not logits]
+        self.label = choose_label(others, _info(LOGITS, logits), policy, self.labels)
 
     def _choose(self, result: Any) -> Tensor:
         if self.output is not None:
-            if isinstance(result, Mapping) and self.output in result:
-                result = result[self.output]
-            elif isinstance(result, list | tuple) and self.output.isdigit() and int(self.output) < len(result):
-                result = result[int(self.output)]
-            elif isinstance(getattr(result, self.output, None), Tensor) and not isinstance(result, Tensor):
-                result = getattr(result, self.output)
+            entries = _entries(result)
+            attribute = None if isinstance(result, Tensor) else getattr(result, self.output, None)
+            if self.output in entries:
+                result = entries[self.output]
+            elif isinstance(attribute, Tensor):
+                result = attribute
             else:
                 raise ValueError(f"the model has no output {self.output!r}, it returns {_describe(result)}")
         if not isinstance(result, Tensor):
-            raise ValueError(f"the model must return the logits as one tensor, got {_describe(result)}: name an output")
+            raise ValueError(
+                f"the model must return the logits as one tensor, got {_describe(result)}: name one by --tensor (in "
+                "Python output=)"
+            )
         return result
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What logits and label are called in ONNX."""
+        taken = self.label in (INPUT, LOGITS, NO_LABEL)
+        return LOGITS, NO_LABEL if self.label is None else "label" if taken else self.label
 
     def answer(self, inputs: npt.NDArray[Any]) -> Tensor:
         """Logits of a batch that is an array."""
@@ -96,6 +97,11 @@ def _entries(result: Any) -> dict[str, Any]:
     if isinstance(result, list | tuple):
         return {str(i): value for i, value in enumerate(result)}
     return {str(key): value for key, value in result.items()} if isinstance(result, Mapping) else {}
+
+
+def _info(name: str, tensor: Tensor) -> TensorInfo:
+    """A tensor as ONNX would describe it; whole numbers are called the same."""
+    return TensorInfo(name, str(tensor.dtype).removeprefix("torch.").upper(), tuple(tensor.shape))
 
 
 def _weight(model: nn.Module) -> Tensor:
@@ -119,7 +125,7 @@ def to_logits_model(
     sample = _sample(model, shape, inputs)
     with torch.no_grad():
         try:
-            check_logits(model.look(sample), policy)
+            model.look(sample, policy)
         except ValueError:
             raise
         except (Exception, SystemExit) as error:
@@ -131,7 +137,7 @@ def to_logits_model(
     # A batch of one would be taken for a constant.
     sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
     proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
-    source = prepare(read(proto), policy, None, inside=False)
+    source = prepare(read(proto), policy, *model.names, inside=False)
     if source.opset != opset:
         source.remarks.append(f"PyTorch gave the graph opset {source.opset}: it cannot write this model in {opset}.")
     return source
@@ -173,7 +179,7 @@ def to_onnx(model: SingleOutput, sample: Tensor, opset: int, *, free: bool) -> M
                 dynamo=True,
                 dynamic_shapes=(dims,),
                 input_names=[INPUT],
-                output_names=[LOGITS, *model.more],
+                output_names=[name for name in model.names if name != NO_LABEL],
                 opset_version=opset,
                 verbose=False,
             )

@@ -11,6 +11,7 @@ import numpy as np
 
 from calibrant.base.arrays import Array, Doubles, Precision, as_numpy, class_rows, is_half, precision_of
 from calibrant.base.checks import Bools, listing
+from calibrant.base.numbers import count, significant
 from calibrant.export.graph import GROUP, OUTPUTS, SET, add_logits_output
 from calibrant.export.onnx_model import Feeds, Runner, make_runner
 from calibrant.policy import Decision, Policy, decision_formula
@@ -25,6 +26,23 @@ CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their
 HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
 MOST_PROBED = 50  # thresholds of classes
 ROUNDING = 1e-12  # of float64 formulas that sum in another order
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a graph was checked against, and in how many of how many rows it differs.
+
+    Attributes:
+        against: ``"policy"``, ``"label output"`` or ``"expected"``.
+        rows: how many rows were compared.
+        differing: in how many of them something differs.
+        text: the same in a sentence.
+    """
+
+    against: str
+    rows: int
+    differing: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -43,10 +61,7 @@ class CheckBatch:
 def verify(
     policy: Policy, model: ModelProto, batches: Sequence[CheckBatch], expected: ExpectedCheck | None = None
 ) -> Verification:
-    """Compare a graph's answers with the policy's; raises if the graph is wrong anywhere.
-
-    ``expected`` takes in the answers too.
-    """
+    """Compare a graph's answers with the policy's; ``expected`` takes in the answers too."""
     run, verification = make_runner(model, "the extended graph"), Verification(policy)
 
     @functools.cache
@@ -62,7 +77,6 @@ def verify(
         verification.add(outputs, batch.reference, batch.group, functools.partial(graph_logits, feeds))
         if expected is not None and not batch.repeats:
             expected.add(AnswerRows.of_graph(outputs), batch.start, len(batch.logits), batch.group)
-    verification.check()
     return verification
 
 
@@ -86,6 +100,18 @@ class AnswerRows:
         flat = label.reshape(-1), confidence.reshape(-1), accept.reshape(-1)
         return cls(*flat, class_rows(probabilities), *sets)
 
+    @classmethod
+    def of_policy(cls, policy: Policy, logits: Array, group: Array | None) -> AnswerRows:
+        """Of the policy itself to logits, in their precision or float32 for half of it."""
+        answers = decide(policy, logits, group)
+        precision = np.float64 if logits.dtype == np.float64 else np.float32
+        confidence, probabilities = answers.confidence[:, 0].astype(precision), answers.probabilities.astype(precision)
+        members = None
+        if policy.sets is not None:
+            with np.errstate(all="ignore"):
+                members = policy.sets.members(NumpyOps(), answers.probabilities)
+        return cls(answers.label[:, 0], confidence, answers.accept[:, 0], probabilities, members)
+
     def compare(self, other: AnswerRows) -> tuple[Bools, Doubles]:
         """Which rows differ from another's, and by how much the probabilities do."""
         gap = np.maximum(_gap(self.probabilities, other.probabilities).max(1), _gap(self.confidence, other.confidence))
@@ -95,6 +121,14 @@ class AnswerRows:
         if self.members is not None and other.members is not None:
             off |= (self.members != other.members).any(1)
         return off, gap
+
+
+def decide(policy: Policy, logits: Array, group: Array | None) -> Decision[Any]:
+    """The policy's decisions by its formula, a row for each position; ``group`` has a number for each of the logits."""
+    rows = class_rows(logits.astype(np.float64))
+    numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
+    with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
+        return decision_formula(policy, NumpyOps(), rows, numbers)
 
 
 def _gap(a: Array, b: Array) -> Doubles:
@@ -121,7 +155,7 @@ class Verification:
         ``graph_logits`` gives the graph's own logits in float64, which may differ by rounding.
         """
         reference = as_numpy("logits", logits)[0]
-        answers, expected = AnswerRows.of_graph(graph), self.answer(reference, group)
+        answers, expected = AnswerRows.of_graph(graph), AnswerRows.of_policy(self.policy, reference, group)
         off, gap = answers.compare(expected)
         if off.any():
             excused = off & self._is_rounding(graph_logits(), reference, precision_of(logits), answers, group)
@@ -137,30 +171,19 @@ class Verification:
         worst = float(gap.max())
         self.difference = worst if np.isnan(worst) else max(self.difference, worst)
 
-    def check(self) -> None:
-        """Raise if the graph was wrong anywhere."""
+    def agreement(self) -> Agreement:
+        """In how many rows the answers differ by rounding; raises if the graph was wrong anywhere."""
         if self.wrong:
             raise ValueError(
                 f"the graph does not do what the policy does in {self.wrong} of {self.rows} rows, so nothing was "
                 f"written: {self.first_error}; the largest difference of probabilities is {self.difference:.3g}"
             )
-
-    def answer(self, logits: Array, group: Array | None) -> AnswerRows:
-        """The policy's answers to logits, in their precision or float32 for half of it."""
-        answers = self._decide(logits, group)
-        precision = np.float64 if logits.dtype == np.float64 else np.float32
-        confidence, probabilities = answers.confidence[:, 0].astype(precision), answers.probabilities.astype(precision)
-        members = None
-        if self.policy.sets is not None:
-            with np.errstate(all="ignore"):
-                members = self.policy.sets.members(NumpyOps(), answers.probabilities)
-        return AnswerRows(answers.label[:, 0], confidence, answers.accept[:, 0], probabilities, members)
-
-    def _decide(self, logits: Array, group: Array | None) -> Decision[Any]:
-        rows = class_rows(logits.astype(np.float64))
-        numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
-        with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
-            return decision_formula(self.policy, NumpyOps(), rows, numbers)
+        accepted = f", {count(self.accepted)} of them accepted" if self.accepted else ""
+        text = (
+            f"given the same {self.policy.takes}, onnxruntime answers as the policy does in {count(self.rows)} "
+            f"rows{accepted}; probabilities differ by at most {significant(self.difference, 1)}"
+        )
+        return Agreement("policy", self.rows, self.undecided, text)
 
     def _is_rounding(
         self, logits: Array, reference: Array, precision: Precision, answers: AnswerRows, group: Array | None
@@ -169,7 +192,7 @@ class Verification:
         a, b = (class_rows(z.astype(np.float64)) for z in (logits, reference))
         close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
         is_close = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
-        off, _ = answers.compare(self.answer(logits, group))
+        off, _ = answers.compare(AnswerRows.of_policy(self.policy, logits, group))
         return is_close & (~off | self._is_blurred(logits, answers, group))
 
     def _is_blurred(self, z: Array, answers: AnswerRows, group: Array | None) -> Bools:
@@ -182,13 +205,14 @@ class Verification:
         tied = self._is_tied(z, group)
         blurred = np.zeros(len(answers.label), dtype=bool)
         for _ in range(16):
-            moved = self.answer(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
+            noisy = z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape))
+            moved = AnswerRows.of_policy(self.policy, noisy, group)
             blurred |= ~answers.compare(replace(moved, accept=np.where(tied, answers.accept, moved.accept)))[0]
         return blurred
 
     def _is_tied(self, z: Array, group: Array | None) -> Bools:
         """Rows whose score is the threshold but for rounding."""
-        answers = self._decide(z, group)
+        answers = decide(self.policy, z, group)
         score, limit = answers.score[:, 0], np.broadcast_to(answers.limit, answers.score.shape)[:, 0]
         scale = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(limit), limit, 0.0)))
         return _gap(score, limit) <= scale
@@ -236,40 +260,35 @@ def _probing_rows(policy: Policy) -> tuple[Array, Array]:
     rows = np.concatenate([*scales, tied, peaks, peaks - 1e3]).astype(np.float32)
     if policy.takes == "probabilities":
         rows = softmax(NumpyOps(), rows.astype(np.float64)).astype(np.float32)
-    number_of = {name: number for number, name in enumerate(policy.group_names or ())}
     parts, groups = [rows], [rng.integers(-1, len(policy.group_names or limits) + 1, len(rows))]
-    if policy.classes is not None:
-        numbers = np.unique(np.linspace(0, len(policy.classes) - 1, MOST_PROBED).astype(int))
-        labels = _answers(policy, rows).label[:, 0]
-        for part in (policy.classes[at] for at in numbers):
-            rows_of_class = rows[labels == part.label]
-            parts.append(_around(functools.partial(_scores, policy), rows_of_class, part.threshold.value))
-            groups.append(np.full(len(parts[-1]), number_of.get(str(part.group), 0)))
-        limits = limits[:0]
-    for number, limit in enumerate(limits):
-        parts.append(_around(functools.partial(_scores, policy), rows, limit))
-        groups.append(np.full(len(parts[-1]), number))
-    for column in (0, classes - 1) if policy.sets is not None else ():
-        parts.append(_around(functools.partial(_set_distances, policy, column), rows, 0.0))
-        groups.append(np.zeros(len(parts[-1]), dtype=int))
+
+    def answer(rows: Array) -> Decision[Any]:
+        return decide(policy, rows, None if policy.group_names is None else np.zeros(len(rows)))
+
+    def scores(rows: Array) -> Array:
+        return answer(rows).score[:, 0]
+
+    def probe(score: Callable[[Array], Array], rows: Array, limit: float, group: int) -> None:
+        parts.append(_around(score, rows, limit))
+        groups.append(np.full(len(parts[-1]), group))
+
+    if policy.classes is None:
+        for number, limit in enumerate(limits):
+            probe(scores, rows, limit, number)
+    else:
+        number_of = {name: number for number, name in enumerate(policy.group_names or ())}
+        labels = answer(rows).label[:, 0]
+        for at in np.unique(np.linspace(0, len(policy.classes) - 1, MOST_PROBED).astype(int)):
+            part = policy.classes[at]
+            probe(scores, rows[labels == part.label], part.threshold.value, number_of.get(str(part.group), 0))
+    if (sets := policy.sets) is not None:
+
+        def distances(column: int, rows: Array) -> Array:  # how far inside the sets a class is
+            return sets.distances(NumpyOps(), answer(rows).probabilities)[:, column]
+
+        for column in (0, classes - 1):
+            probe(functools.partial(distances, column), rows, 0.0, 0)
     return np.concatenate(parts), np.concatenate(groups)
-
-
-def _answers(policy: Policy, rows: Array) -> Decision[Any]:
-    group = None if policy.group_names is None else np.zeros((len(rows), 1))
-    return decision_formula(policy, NumpyOps(), rows.astype(np.float64), group)
-
-
-def _scores(policy: Policy, rows: Array) -> Array:
-    return _answers(policy, rows).score[:, 0]
-
-
-def _set_distances(policy: Policy, column: int, rows: Array) -> Array:
-    """How far inside the sets a class is, or outside of them where it is below 0."""
-    sets = policy.sets
-    assert sets is not None
-    probabilities = _answers(policy, rows).probabilities
-    return sets.distances(NumpyOps(), probabilities)[:, column]
 
 
 def _around(score: Callable[[Array], Array], rows: Array, limit: float) -> Array:

@@ -34,6 +34,8 @@ from calibrant.losses.crl import CRL
 from calibrant.losses.cape import CaPE
 from calibrant.losses.acls import ACLS
 from calibrant.losses.label_relaxation import LabelRelaxation
+from calibrant.losses.deep_gamblers import DeepGamblers
+from calibrant.losses.self_adaptive import SelfAdaptive
 from calibrant.losses.soft_targets import SoftTargetCrossEntropy
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "CaPE",
     "ConfidencePenalty",
     "CrossEntropy",
+    "DeepGamblers",
     "DualFocal",
     "Focal",
     "LabelRelaxation",
@@ -57,6 +60,7 @@ __all__ = [
     "Loss",
     "MbLS",
     "Method",
+    "SelfAdaptive",
     "SoftECE",
     "SoftTargetCrossEntropy",
     "Target",

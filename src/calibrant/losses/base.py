@@ -118,6 +118,30 @@ class SizedByData(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+class CountsEpochs(nn.Module):
+    """A module that counts finished epochs, in its state and as a plain number, which does not stall a device.
+
+    Attributes:
+        finished: the number of finished epochs.
+    """
+
+    epochs: Tensor
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
+        self.finished = 0
+
+    def end_epoch(self, observed: Tensor | None = None) -> None:
+        """Count a finished epoch."""
+        self.epochs += 1
+        self.finished += 1
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self.finished = int(self.epochs)
+
+
 class Loss(nn.Module):
     """Base of all losses: ``loss(logits, target)`` with ``[N, C]`` or ``[N, C, ...]`` logits.
 
@@ -137,6 +161,8 @@ class Loss(nn.Module):
     weighted_regulariser: ClassVar[bool] = False
     #: Samples of a batch without which a penalty does not exist; it is 0 for fewer.
     least_samples: ClassVar[int] = 1
+    #: Logits that follow those of the classes: 1 for a method with an output for abstaining, which is no class.
+    extra_logits: int = 0
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
@@ -284,14 +310,16 @@ class Loss(nn.Module):
         if logits.dim() == 0 or logits.numel() == 0:
             raise ValueError(f"{name} takes logits [N, C] or [N, C, ...], got an empty shape {list(logits.shape)}")
         z, y = (logits, target) if logits.dim() > 1 else (logits.unsqueeze(0), target.unsqueeze(0))
-        if z.shape[1] < 2:
-            raise ValueError(f"{name} takes logits of at least 2 classes in dimension 1, got {list(z.shape)}")
-        if self.weight is not None and self.weight.shape[0] != z.shape[1]:
-            raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {z.shape[1]}")
+        classes = z.shape[1] - self.extra_logits
+        if classes < 2:
+            more = " and one for abstaining" if self.extra_logits else ""
+            raise ValueError(f"{name} takes logits of at least 2 classes{more} in dimension 1, got {list(z.shape)}")
+        if self.weight is not None and self.weight.shape[0] != classes:
+            raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {classes}")
         if z.dtype in (torch.float16, torch.bfloat16):
             z = z.float()
         if not y.is_floating_point():
-            t = hard_target(name, z, y, self.ignore_index)
+            t = hard_target(name, z, y, self.ignore_index, classes)
         elif self.method.soft:
             t = soft_target(name, z, y)
         else:

@@ -23,6 +23,7 @@ class Target(NamedTuple):
         valid: ``[N, ...]`` bool, or None when every position counts.
         correctness: what a method with a memory has stored for each position, ``[N, ...]``.
         alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
+        running: the target that a method with a memory has stored for each position, ``[N, C, ...]``.
     """
 
     labels: Tensor | None
@@ -30,6 +31,7 @@ class Target(NamedTuple):
     valid: Tensor | None = None
     correctness: Tensor | None = None
     alpha: Tensor | None = None
+    running: Tensor | None = None
 
     def size(self, z: Tensor) -> Tensor | int:
         """The number of positions that count, at least 1."""
@@ -118,8 +120,8 @@ def soft_target(name: str, z: Tensor, y: Tensor) -> Target:
     return Target(None, soft=y.to(z.dtype))
 
 
-def hard_target(name: str, z: Tensor, y: Tensor, ignore_index: int) -> Target:
-    """Check the class labels of a loss called ``name`` for logits ``[N, C, ...]``."""
+def hard_target(name: str, z: Tensor, y: Tensor, ignore_index: int, classes: int) -> Target:
+    """Check the labels, of so many classes, of a loss called ``name`` for logits ``[N, C, ...]``."""
     expected = [z.shape[0], *z.shape[2:]]
     if list(y.shape) != expected:
         has_classes_last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
@@ -131,14 +133,14 @@ def hard_target(name: str, z: Tensor, y: Tensor, ignore_index: int) -> Target:
         valid = y != ignore_index
         return Target(torch.where(valid, y, 0), valid=valid)
     low, high = (int(v) for v in torch.aminmax(y))
-    if low >= 0 and high < z.shape[1] and not low <= ignore_index <= high:
+    if low >= 0 and high < classes and not low <= ignore_index <= high:
         return Target(y)
     valid = y != ignore_index
     labels = torch.where(valid, y, 0)
-    bad = (labels < 0) | (labels >= z.shape[1])
+    bad = (labels < 0) | (labels >= classes)
     if bad.any():
         raise ValueError(
-            f"{name} takes labels from 0 to {z.shape[1] - 1} or ignore_index={ignore_index}, "
+            f"{name} takes labels from 0 to {classes - 1} or ignore_index={ignore_index}, "
             f"got {int(labels[bad][0])} at position {bad.nonzero()[0].tolist()}"
         )
     return Target(labels, valid=valid)

@@ -81,7 +81,7 @@ from calibrant.metrics.selective import (
 )
 from calibrant.metrics.sketch import STATE, ConfidenceSketch
 from calibrant.metrics.summary import Approximate, Confidences, Summary
-from calibrant.metrics.tables import Groups, group_by_score
+from calibrant.metrics.tables import Groups, check_weight, group_by_score
 
 __all__ = [
     "METRICS",

@@ -140,12 +140,13 @@ class ContextReliance(NamedTuple):
     mean_confidence: float
 
 
-def context_reliance(confidence: ArrayLike, correct: ArrayLike) -> ContextReliance:
+def context_reliance(confidence: ArrayLike, correct: ArrayLike, *, weight: ArrayLike | None = None) -> ContextReliance:
     """Accuracy, over- and underconfidence and mean confidence on context-only images.
 
     Args:
         confidence: ``[N]``, between 0 and 1, on images of `calibrant.data.context_only`.
         correct: ``[N]``, whether the answer is the class of the removed object.
+        weight: ``[N]`` importance of each image, at least 0; None if all count alike.
 
     Example:
         >>> from calibrant.metrics import context_reliance
@@ -156,10 +157,10 @@ def context_reliance(confidence: ArrayLike, correct: ArrayLike) -> ContextRelian
         ALS, Table 1.
     """
     return ContextReliance(
-        accuracy(correct),
-        overconfidence(confidence, correct),
-        underconfidence(confidence, correct),
-        mean_confidence(confidence),
+        accuracy(correct, weight=weight),
+        overconfidence(confidence, correct, weight=weight),
+        underconfidence(confidence, correct, weight=weight),
+        mean_confidence(confidence, weight=weight),
     )
 
 

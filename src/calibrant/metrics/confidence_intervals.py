@@ -39,6 +39,7 @@ from calibrant.metrics.bootstrap import (
 from calibrant.metrics.calibration import Bins, Reliability, ece, reliability
 from calibrant.metrics.catalogue import BINS, MEASURED, describe, split_name
 from calibrant.metrics.confidence import accuracy
+from calibrant.metrics.kernel import without_weightless
 from calibrant.metrics.selective import augrc, aurc
 from calibrant.metrics.summary import Summary
 from calibrant.metrics.tables import Groups, check_weight
@@ -63,7 +64,7 @@ def intervals(
 
     Returns:
         An interval for every metric, by name. Limits are NaN where the value is, and where no bootstrap can tell: with
-        fewer than ten samples, and for rankings when all or none are right.
+        fewer than ten samples, or weights as uncertain as these, and for rankings when all or none are right.
 
     Example:
         >>> import numpy as np
@@ -108,6 +109,8 @@ def interval_at(summary: Summary, name: str, level: float) -> Interval:
 def _interval_of_counts(summary: Summary, name: str, value: float, level: float) -> Interval | None:
     """An interval that needs no bootstrap, or that it cannot give; None for the others."""
     base, setting = split_name(name)
+    if summary.is_weighted and summary.effective < FEWEST:
+        return Interval(value, math.nan, math.nan)
     if base == "accuracy" and not summary.is_weighted:
         return _share_interval(value, summary.samples, level)
     if base == "risk_at_coverage" and setting is not None and not summary.is_weighted:
@@ -226,8 +229,9 @@ def paired_differences(
     }
     changes["ece"] = _extend_to_zero(changes["ece"], before["ece"], after["ece"], first, second, level)
     for name, column in (("mean_confidence", "confidence"), ("nll", "nll"), ("brier", "brier")):
-        columns = getattr(first, column), getattr(second, column)
+        columns: Any = getattr(first, column), getattr(second, column)
         if columns[0] is not None and columns[1] is not None:
+            columns = columns if weight is None else tuple(without_weightless(part, weight) for part in columns)
             change, w = columns[1] - columns[0], np.ones(len(first.correct)) if weight is None else weight
             with np.errstate(over="ignore", invalid="ignore"):  # of losses beyond 1e150 there is no limit
                 mean = float((w * change).mean())

@@ -26,7 +26,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.base.arrays import Array, Doubles, Precision, class_rows, in_threads, precision_of, row_slices, take_rows
+from calibrant.base.arrays import (
+    Array,
+    Doubles,
+    Precision,
+    class_rows,
+    in_threads,
+    precision_of,
+    row_slices,
+    sum_along,
+    sum_products,
+    take_rows,
+)
 from calibrant.base.checks import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence
 
@@ -202,6 +213,7 @@ def tally(
                 moments[:5] = nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)
                 moments[6:] = moments[:4]
             else:
+                nll = without_weightless(nll, weight)
                 heavy_nll, heavy_brier = weight * nll, weight * brier
                 moments[:5] = heavy_nll.sum(), heavy_nll @ nll, heavy_brier.sum(), heavy_brier @ brier, weight.sum()
                 moments[6:] = weight @ heavy_nll, heavy_nll @ heavy_nll, weight @ heavy_brier, heavy_brier @ heavy_brier
@@ -255,7 +267,7 @@ def _reduce_chunk(
         np.exp(shares, out=shares)
         largest = position(predicted)
         flat[largest] = 0
-        others = shares.sum(axis).astype(np.float64, copy=False)
+        others = sum_along(shares, axis).astype(np.float64, copy=False)
         squares = 1 + sum_products(shares, shares, axis).astype(np.float64, copy=False)
         if by_class is not None:
             flat[largest] = 1
@@ -315,12 +327,6 @@ def _first_equal(values: Array, top: Array) -> Ints:
     np.multiply(is_top, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
     first: Ints = np.subtract(classes, ranks.max(0), dtype=np.int64)
     return np.minimum(first, classes - 1)  # of NaN, which equals nothing
-
-
-def sum_products(first: Array, second: Array, axis: int) -> Array:
-    """Sums of products along an axis of two arrays of two dimensions."""
-    sums: Array = np.einsum("ij,ij->j" if axis == 0 else "ij,ij->i", first, second)
-    return sums
 
 
 def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision | None) -> Finished:
@@ -436,6 +442,11 @@ def counted_rows(
                 counted = None
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
+
+
+def without_weightless(values: Doubles, weight: Doubles) -> Doubles:
+    """The values, with 0 where the weight is 0: an infinite one counts as little there as any other."""
+    return np.where(weight > 0, values, 0.0)
 
 
 class SketchCounts:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from calibrant.base.arrays import Array, ArrayLike, Doubles, Precision, class_rows, in_threads, is_half, row_slices
 from calibrant.base.checks import Bools, Ints, as_host_array, check_choice, position
 from calibrant.metrics.classwise import ClasswiseSums
-from calibrant.metrics.kernel import ByClass, TopLabel, counted_rows, reduce_rows, top_label_blocks
+from calibrant.metrics.kernel import ByClass, TopLabel, counted_rows, reduce_rows, top_label_blocks, without_weightless
 from calibrant.metrics.tables import check_weight
 
 Kind: TypeAlias = Literal["logits", "probabilities"]
@@ -277,8 +277,9 @@ def top_label(
 def _mean(blocks: Iterator[tuple[Doubles, Doubles | None]]) -> float:
     """The mean of values, with weights of mean 1 or without."""
     parts = [
-        (float(values.sum() if weight is None else values @ weight), len(values)) for values, weight in blocks
-    ]  # fmt: skip
+        (float(values.sum() if weight is None else without_weightless(values, weight) @ weight), len(values))
+        for values, weight in blocks
+    ]
     sums, sizes = zip(*parts, strict=True)
     return math.fsum(sums) / sum(sizes)
 

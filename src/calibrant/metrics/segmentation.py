@@ -233,10 +233,11 @@ class Clusters:
             return {name: Interval(value, math.nan, math.nan) for name, value in values.items()}
         rng = np.random.default_rng(seed)
         parts: dict[str, list[Doubles]] = {}
-        centre = self._metrics(np.ones((1, len(images))), images, values)
+        scale = summary.samples / self.counts.sum()  # weights of mean 1, as those of the summary are
+        centre = self._metrics(np.full((1, len(images)), scale), images, values)
         for start in range(0, replicates, BATCH):
             size = min(BATCH, replicates - start)
-            weights = _draw_images(rng, len(images), size).astype(np.float64)
+            weights = _draw_images(rng, len(images), size) * scale
             for name, part in self._metrics(weights, images, values).items():
                 with np.errstate(invalid="ignore"):  # of two infinite means there is no difference
                     parts.setdefault(name, []).append(part - centre[name])

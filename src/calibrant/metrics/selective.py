@@ -42,6 +42,8 @@ from calibrant.metrics.tables import Groups, Ties, as_groups, measured, result
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 
+ROUNDED = 1e-9  # relatively: what rounding may add to sums of many weights, and no more than a limit of risk allows
+
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
@@ -232,7 +234,8 @@ def coverage_at_risk(
     risk = check_number("risk", risk, 0.0, 1.0)
     groups = as_groups(score, correct, weight, ties=ties)
     accepted, _ = groups.running
-    fits = groups.risks <= risk  # a quotient is rounded as the literal is: 1 error in 20 is at most 0.05
+    # A quotient of counts is rounded as the literal is: 1 error in 20 is at most 0.05. Sums of weights are less exact.
+    fits = groups.risks <= (risk if groups.is_whole else risk * (1 + ROUNDED))
     if not groups.together and not groups.is_replicated:
         return _coverage_within_ties(groups, fits, risk)
     last = fits.shape[-1] - 1 - np.argmax(fits[..., ::-1], axis=-1)
@@ -418,7 +421,8 @@ def _share_within_ties(groups: Groups, risk: float) -> float:
     slack = risk * before - errors_before  # of errors that are allowed before each tie
     need = errors - risk * count  # what the whole tie uses up of it
     with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.where(need <= 0, np.where(slack >= need, 1.0, 0.0), np.clip(slack / need, 0.0, 1.0))
+        fits = slack >= need - ROUNDED * risk * accepted
+        part = np.where(need <= 0, np.where(fits, 1.0, 0.0), np.clip(slack / need, 0.0, 1.0))
     at = np.flatnonzero(part > 0)
     return float((before[at[-1]] + part[at[-1]] * count[at[-1]]) / accepted[-1]) if len(at) else 0.0
 

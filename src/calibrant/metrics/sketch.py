@@ -20,7 +20,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from calibrant.base.arrays import Array, ArrayLike, Doubles, as_kind_of, as_numpy, precision_of
-from calibrant.base.checks import Ints, check_choice, check_correct, check_within
+from calibrant.base.checks import HEAVIEST, Ints, check_choice, check_correct, check_within
 from calibrant.base.files import parse_json, read_regular, written_aside
 from calibrant.metrics.grid import BASE, CELLS, base_bins, cells_of, squash
 from calibrant.metrics.kernel import (
@@ -211,12 +211,18 @@ class ConfidenceSketch:
         if self.score is not None:
             raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
         settings = {"kind": self.kind, "ignore_index": self.ignore_index}
-        version = WEIGHTED if has_weights(self.base_counts, self.base_squares, self.moments) else PLAIN
+        # Weights that are all the same but 1 change no metric, and yet what others are added to.
+        is_plain = self.base_counts.sum() == self.moments[5] and not has_weights(
+            self.base_counts, self.base_squares, self.moments
+        )
+        version = PLAIN if is_plain else WEIGHTED
+
+        def stored(values: Doubles, dtype: type) -> Array:
+            return (np.rint(values) if dtype is np.int64 else values).astype(dtype)
+
         filled = np.flatnonzero(self.cells)
-        arrays: dict[str, Array] = {
-            name: getattr(self, name)[:length].astype(dtype) for name, (length, dtype) in _SUMS[version].items()
-        }
-        arrays |= {"filled": filled, "counts": self.cells[filled].astype(arrays["base_counts"].dtype)}
+        arrays = {name: stored(getattr(self, name)[:length], dtype) for name, (length, dtype) in _SUMS[version].items()}
+        arrays |= {"filled": filled, "counts": stored(self.cells[filled], _SUMS[version]["base_counts"][1])}
         facts = {"format": FORMAT, "version": version, "cells": str(CELLS), "settings": json.dumps(settings)}
         facts["checksum"] = _checksum(arrays, facts)
         with written_aside(path) as aside:
@@ -250,7 +256,7 @@ def check_sample_weight(weight: ArrayLike | None, shape: tuple[int, ...]) -> Dou
     if values.shape not in (shape, shape[:1]) or values.dtype.kind not in "fiub":
         raise ValueError(f"weight must be numbers {list(shape[:1])}, got {values.dtype} {list(values.shape)}")
     weights = values.astype(np.float64)
-    check_within("weight", weights, 0.0, np.inf, "finite and at least 0")
+    check_within("weight", weights, 0.0, HEAVIEST, f"finite, at least 0 and at most {HEAVIEST:g}")
     return weights
 
 
@@ -326,7 +332,7 @@ def _read_states(arrays: dict[str, Array], version: str) -> dict[str, Doubles]:
     if not is_typed or filled.ndim != 1 or filled.shape != counts.shape:
         raise ValueError("its cells are damaged")
     inside = not len(filled) or (int(filled[0]) >= 0 and int(filled[-1]) < 2 * CELLS)
-    if not inside or not (np.diff(filled) > 0).all() or not ((counts > 0) & (counts <= MOST)).all():
+    if not inside or not (np.diff(filled) > 0).all() or not ((counts > 0) & (counts < np.inf)).all():
         raise ValueError("its cells are damaged")
     states: dict[str, Doubles] = {name: arrays[name].astype(np.float64) for name in lengths}
     if version == PLAIN:  # each sample has weight 1
@@ -344,7 +350,11 @@ def _check_sums(states: dict[str, Doubles], filled: Array, counts: Array) -> Non
     side = 2 * base_bins(filled % CELLS) + (filled >= CELLS)
     bins = np.bincount(side, counts, minlength=2 * BASE)
     squares, sums, moments = states["base_squares"], states["base_sums"], states["moments"]
-    if total > MOST or not np.allclose(bins, states["base_counts"], rtol=1e-9, atol=0) or not (squares >= 0).all():
+    if (
+        not states["moments"][5] <= MOST
+        or not np.allclose(bins, states["base_counts"], rtol=1e-9, atol=0)
+        or not (squares >= 0).all()
+    ):
         raise ValueError("its counts do not add up")
     if not ((sums >= 0) & (sums <= bins * (1 + 1e-6))).all():
         raise ValueError("its sums of confidences are damaged")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.base.arrays import Array, Doubles, Precision, in_threads
-from calibrant.base.checks import Bools
+from calibrant.base.checks import LIGHTEST, Bools
 from calibrant.metrics.calibration import Reliability, bin_edges, ends_of_runs, gaps_of_runs, merge_bins, reliability
 from calibrant.metrics.catalogue import MEASURED, METRICS, describe, split_name
 from calibrant.metrics.grid import BASE, CELLS, base_bins, centres, shortfall_edges, unsquash
@@ -84,6 +84,9 @@ class Summary:
         """Of the states of a sketch, which may go on: what is needed is copied."""
         if not base_counts.any():
             raise ValueError("the sketch is empty: update it with at least one sample first")
+        if base_counts.sum() < LIGHTEST * moments[5]:
+            mean = base_counts.sum() / moments[5]
+            raise ValueError(f"weight must be {LIGHTEST:g} on average at least, got {mean:g}: multiply all by a number")
         scale = moments[5] / base_counts.sum()
         weighted = has_weights(base_counts, base_squares, moments)
 
@@ -230,6 +233,8 @@ def _bound_of_order(name: str, groups: Groups, value: float, settings: dict[str,
 def _bound_of_place(name: str, groups: Groups, value: float, settings: dict[str, Any]) -> float:
     """What the unknown place inside the cells can make of a calibration error."""
     assert groups.low is not None
+    if name not in ("ece", "mce", "aece", "smooth_ece"):
+        return 1.0  # nothing is known of how it moves with the confidences
     half = groups.score - groups.low  # no confidence is further from the middle of its cell
     right = groups.count - groups.errors
     off = groups.count * half

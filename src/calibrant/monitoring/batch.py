@@ -21,20 +21,31 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincc
 
+from calibrant.base.arrays import join_rows
 from calibrant.base.checks import Ints
 from calibrant.base.progress import Progress, silent, track
 from calibrant.metrics import Doubles
 from calibrant.monitoring.state import NOT_WAITING, Hashes, SeenIds, hash_ids, id_text
 from calibrant.policy import Policy, bin_counts, class_counts, decision_chunks
-from calibrant.predictions import IGNORED, Predictions, check_group, refuse_weights, resolve_repeats
+from calibrant.predictions import (
+    IGNORED,
+    LOCAL,
+    PassEngine,
+    Piece,
+    Predictions,
+    check_group,
+    refuse_weights,
+    resolve_repeats,
+)
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -208,6 +219,22 @@ class BatchCounts:
     sketch: dict[str, Ints] = field(default_factory=dict)  # counts in the policy's bins; empty if it has none
     shift: LabelShift | None = None  # the estimated priors, if they could be estimated
 
+    def absorb(self, other: BatchCounts) -> None:
+        """Add the counts of samples that come after these; checksum, ids and shift are of all together."""
+        self.looks = ""
+        self.seen += other.seen
+        if self.late is not None and other.late is not None:
+            self.late = np.concatenate([self.late[0], other.late[0]]), np.concatenate([self.late[1], other.late[1]])
+        self.samples += other.samples
+        self.accepted += other.accepted
+        self.implied_errors += other.implied_errors
+        self.labelled.add(other.labelled.answers, other.labelled.errors)
+        self.cost += other.cost
+        for name, labelled in other.groups.items():
+            self.groups.setdefault(name, Labelled()).add(labelled.answers, labelled.errors)
+        for name, counts in other.sketch.items():
+            self.sketch[name] = self.sketch.get(name, 0) + counts
+
 
 @dataclass(frozen=True, eq=False)
 class DecidedRows:
@@ -275,6 +302,7 @@ def count_batch(
     seen: Hashes | None = None,
     repeats: str | None = None,
     progress: Progress = silent,
+    engine: PassEngine = LOCAL,
 ) -> BatchCounts:
     """Count a batch; the arguments are those of `Monitor` and `Monitor.update`.
 
@@ -283,36 +311,20 @@ def count_batch(
     """
     policy.check(predictions)
     refuse_weights(predictions, "a watch")
-    predictions = resolve_repeats(predictions, repeats)
+    predictions = resolve_repeats(predictions, repeats, engine)
     if by_group is not None:
         check_group(predictions, by_group)
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     labels = None if labels is None else {id_text(name): label for name, label in labels.items()}
-    counts, reference = BatchCounts(), policy.evidence.get("reference")
-    counted: list[DecidedRows] = []  # without what is only needed for a while
-    samples: list[DecidedRows] = []
-    most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
-    late = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-    fingerprint = BatchFingerprint()
-    parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
-    for rows in decide_rows(policy, parts, by_group, labels):
-        if rows.hashes is not None:
-            is_seen = is_in(rows.hashes, seen)
-            is_late = is_seen & (rows.labels != UNKNOWN)
-            late.append((rows.hashes[is_late], rows.labels[is_late]))
-            rows = rows.where(~is_seen)  # what follows is about the others
-            counted.append(replace(rows, probabilities=np.empty(0), score=np.empty(0), confidence=np.empty(0)))
-        _count(counts, rows, reference)
-        counts.cost += sum_costs(policy, rows.labels, rows.predicted, rows.accept & (rows.labels != UNKNOWN))
-        if sum(len(part.labels) for part in samples) < most:
-            samples.append(rows)
-    counts.looks = str(fingerprint)
-    if "ids" in predictions._store.names:
-        counts.ids = _seen_ids(counted)
-        counts.seen = len(predictions) - counts.samples
-        counts.late = np.concatenate([part for part, _ in late]), np.concatenate([part for _, part in late])
+    work = partial(count_piece, policy=policy, by_group=by_group, labels=labels, seen=seen)
+    parts = list(engine.run(work, predictions, "reading", progress))
+    counts = merge_counts(parts)
+    if not counts.looks:  # which several pieces cannot make, each for itself
+        (counts.looks,) = engine.run(fingerprint_of, predictions, "recognising", progress, is_whole=True)
+    reference = policy.evidence.get("reference")
     if reference is not None and reference["labels"] is not None and counts.samples:
+        samples, most = [rows for part in parts for rows in part.for_shift], _most_for_shift(policy)
         probabilities = np.concatenate([part.probabilities for part in samples])[:most]
         truth = np.concatenate([part.labels for part in samples])[:most]
         priors = reference_priors(np.asarray(reference["labels"]))
@@ -320,6 +332,86 @@ def count_batch(
         unchanged, explained = shift_p_values(reference, counts.sketch, shift.priors)
         counts.shift = replace(shift, p_unchanged=unchanged, p_explained=explained)
     return counts
+
+
+def _most_for_shift(policy: Policy) -> int:
+    return min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
+
+
+class IdentifiedRows(NamedTuple):
+    """Samples with ids that count: their hashes, what was answered where the label is not known, their groups."""
+
+    hashes: Hashes
+    waiting: Ints
+    groups: npt.NDArray[np.str_]  # empty texts where there are no groups
+
+    @classmethod
+    def of(cls, rows: DecidedRows, hashes: Hashes) -> IdentifiedRows:
+        """What is kept of some samples."""
+        waiting = np.where(rows.accept & (rows.labels == UNKNOWN), rows.predicted, NOT_WAITING)
+        return cls(hashes, waiting, np.zeros(len(hashes), np.str_) if rows.groups is None else rows.groups)
+
+
+@dataclass
+class PieceCounts:
+    """What is counted of consecutive samples of a batch; ``counts`` has neither ids nor shift, which are of all."""
+
+    counts: BatchCounts
+    identified: list[IdentifiedRows]  # where there are ids
+    for_shift: list[DecidedRows]  # as many of the first as may be among those that new priors are estimated on
+    has_groups: bool
+
+
+def count_piece(
+    piece: Piece, policy: Policy, by_group: str | None, labels: Mapping[str, int] | None, seen: Hashes | None
+) -> Iterator[PieceCounts]:
+    """Count a piece of a batch; the arguments are those of `count_batch`."""
+    counts, reference = BatchCounts(), policy.evidence.get("reference")
+    part = PieceCounts(counts, [], [], has_groups=False)
+    most = _most_for_shift(policy)
+    if piece.start - (0 if seen is None else len(seen)) >= most:
+        most = 0  # the samples before are enough, whichever of them were seen
+    late = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+    fingerprint, batches = BatchFingerprint(), (batch for _, batch in piece.batches())
+    for rows in decide_rows(policy, fingerprint.of(batches) if piece.is_whole else batches, by_group, labels):
+        if rows.hashes is not None:
+            is_seen = is_in(rows.hashes, seen)
+            is_late = is_seen & (rows.labels != UNKNOWN)
+            late.append((rows.hashes[is_late], rows.labels[is_late]))
+            counts.seen += int(is_seen.sum())
+            rows = rows.where(~is_seen)  # what follows is about the others
+            assert rows.hashes is not None
+            part.identified.append(IdentifiedRows.of(rows, rows.hashes))
+            part.has_groups = rows.groups is not None
+        _count(counts, rows, reference)
+        counts.cost += sum_costs(policy, rows.labels, rows.predicted, rows.accept & (rows.labels != UNKNOWN))
+        if sum(len(kept.labels) for kept in part.for_shift) < most:
+            part.for_shift.append(rows)
+    counts.looks = str(fingerprint) if piece.is_whole else ""
+    if "ids" in piece.predictions._store.names:
+        counts.late = np.concatenate([part for part, _ in late]), np.concatenate([part for _, part in late])
+    yield part
+
+
+def merge_counts(parts: Sequence[PieceCounts]) -> BatchCounts:
+    """The counts of all pieces together, in their order."""
+    total = parts[0].counts
+    for part in parts[1:]:
+        total.absorb(part.counts)
+    rows = [rows for part in parts for rows in part.identified]
+    if total.late is not None:
+        identified = join_rows(rows)
+        has_groups = any(part.has_groups for part in parts)
+        total.ids = SeenIds.of(identified.hashes, identified.waiting, identified.groups if has_groups else None)
+    return total
+
+
+def fingerprint_of(piece: Piece) -> Iterator[str]:
+    """The checksum of a whole batch."""
+    fingerprint = BatchFingerprint()
+    for _ in fingerprint.of(batch for _, batch in piece.batches()):
+        pass
+    yield str(fingerprint)
 
 
 def is_in(hashes: Hashes, seen: Hashes | None) -> npt.NDArray[np.bool_]:
@@ -337,13 +429,6 @@ def sum_costs(policy: Policy, labels: Ints, predicted: Ints, paid: npt.NDArray[n
         return 0.0
     _, losses = policy.promise.losses(labels[paid], predicted[paid], np.ones(int(paid.sum()), np.bool_))
     return float(losses.sum())
-
-
-def _seen_ids(rows: list[DecidedRows]) -> SeenIds:
-    hashes = np.concatenate([part.hashes for part in rows if part.hashes is not None])
-    waiting = [np.where(part.accept & (part.labels == UNKNOWN), part.predicted, NOT_WAITING) for part in rows]
-    groups = [part.groups for part in rows if part.groups is not None]
-    return SeenIds.of(hashes, np.concatenate(waiting), np.concatenate(groups) if groups else None)
 
 
 def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] | None) -> None:

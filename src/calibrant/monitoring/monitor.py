@@ -35,7 +35,7 @@ from calibrant.monitoring.state import (
 )
 from calibrant.monitoring.watch import Watch, advance, check_running, watch
 from calibrant.policy import Policy
-from calibrant.predictions import Predictions
+from calibrant.predictions import LOCAL, PassEngine, Predictions
 
 ALPHA = 0.05
 
@@ -112,6 +112,7 @@ class Monitor:
         labels: Mapping[str, int] | None = None,
         repeats: str | None = None,
         progress: Progress = silent,
+        engine: PassEngine = LOCAL,
     ) -> BatchCounts:
         """Count a batch without adding it: the samples whose ids this watch has not seen yet."""
         return count_batch(
@@ -122,6 +123,7 @@ class Monitor:
             seen=self.state.seen_hashes(),
             repeats=repeats,
             progress=progress,
+            engine=engine,
         )
 
     def update(

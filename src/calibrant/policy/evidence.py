@@ -12,7 +12,7 @@ the two, whatever the distribution is and however often values are tied.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -24,7 +24,7 @@ from calibrant.base.arrays import join_rows, take_rows
 from calibrant.base.checks import Bools, Ints
 from calibrant.base.entries import ClassNumber, Count, Label, Limit, Share, Text, excerpt, refusal
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
-from calibrant.predictions import Predictions
+from calibrant.predictions import Piece, Predictions
 
 REPLICATES = 400  # of the bootstrap of an ECE
 ROUNDING = 1e-5  # of scores and confidences, relative to large ones
@@ -57,8 +57,20 @@ class Fingerprint:
         self.sum = (self.sum + int(rows.sum(dtype=np.uint64))) % 2**32
         self.rows += len(batch)
 
+    def absorb(self, other: Fingerprint) -> None:
+        """Take in what another one has."""
+        self.sum, self.rows = (self.sum + other.sum) % 2**32, self.rows + other.rows
+
     def __str__(self) -> str:
         return f"{self.rows}:{self.sum:08x}"
+
+
+def fingerprint_of(piece: Piece) -> Iterator[Fingerprint]:
+    """That of a piece of some predictions."""
+    fingerprint = Fingerprint()
+    for _, batch in piece.batches():
+        fingerprint.add(batch)
+    yield fingerprint
 
 
 def describe_majority(counts: Ints) -> dict[str, Any]:

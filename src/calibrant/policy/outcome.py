@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +15,14 @@ from calibrant.base.arrays import Array
 from calibrant.base.checks import Bools, listing
 from calibrant.base.files import json_value, written_aside
 from calibrant.base.numbers import allowed, count, percent, span_words
-from calibrant.base.progress import Progress, silent, track
+from calibrant.base.progress import Progress, silent
 from calibrant.base.spreadsheet import quote_formulas
 from calibrant.metrics import Interval
-from calibrant.policy.evidence import Fingerprint
+from calibrant.policy.evidence import Fingerprint, fingerprint_of
 from calibrant.policy.formula import Decisions
 from calibrant.policy.policy import Policy
 from calibrant.policy.prediction_sets import SetCounts
-from calibrant.predictions import Predictions, class_name
+from calibrant.predictions import LOCAL, PassEngine, Piece, Predictions, class_name
 from calibrant.promises.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.promises.images import AnsweredImages
 from calibrant.promises.price import Answered, ClassAnswers, LossTally, Price
@@ -60,6 +61,8 @@ class Outcome:
     classes: dict[str, Counts] = field(default_factory=dict)  # by what has a threshold, where predicted classes have
     tally: LossTally = field(default_factory=LossTally)  # what a promise is about, if not about wrong answers
     answers: dict[int, ClassAnswers] = field(default_factory=dict)  # of the classes that the promise names
+    repeats: int | None = None  # how many labelled rows repeat an id that came before, where that was counted
+    start: int = 0  # how many samples are before these, which matters where sets are randomised
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -69,7 +72,7 @@ class Outcome:
         """Count a batch; its prediction sets are computed where the policy gives them and they are not given."""
         if self.sets is not None:
             if members is None:
-                members = self.policy.predict_sets(batch, start=self.fingerprint.rows)
+                members = self.policy.predict_sets(batch, start=self.start + self.fingerprint.rows)
             self.sets.add(members, decisions.accept, batch.labels, batch.ignore_index)
         self.fingerprint.add(batch)
         labels, counted = batch.labels, np.ones(decisions.accept.shape, dtype=bool)
@@ -123,6 +126,26 @@ class Outcome:
             rows, losses = promise.losses(labels, decisions.labels, accept)
             rows = rows & counted
             self.tally = LossTally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
+
+    def absorb(self, other: Outcome) -> None:
+        """Count what the policy did with other samples, too; groups are then in the order of their names."""
+        self.samples += other.samples
+        self.accepted += other.accepted
+        self.labelled &= other.labelled
+        self.errors += other.errors
+        self.all_errors += other.all_errors
+        self.images = AnsweredImages(*map(sum, zip(self.images, other.images, strict=True)))
+        self.fingerprint.absorb(other.fingerprint)
+        if self.sets is not None and other.sets is not None:
+            self.sets.absorb(other.sets)
+        for own, added in ((self.groups, other.groups), (self.classes, other.classes)):
+            for name, counts in added.items():
+                own[name] = own.get(name, Counts()).plus(*counts)
+        self.groups = dict(sorted(self.groups.items()))
+        for label, (_, *counted) in other.answers.items():
+            _, *before = self.answers.get(label, ClassAnswers(label, 0, 0, 0))
+            self.answers[label] = ClassAnswers(label, *map(sum, zip(before, counted, strict=True)))
+        self.tally = LossTally(self.tally.rows + other.tally.rows, self.tally.loss + other.tally.loss)
 
     @property
     def coverage(self) -> Interval:
@@ -198,12 +221,12 @@ class Outcome:
         is_shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
-    def recognise_first_rows(self, predictions: Predictions) -> None:
+    def recognise_first_rows(self, predictions: Predictions, engine: PassEngine = LOCAL) -> None:
         """See whether the policy was fitted on these predictions without the rows that repeat an id."""
         if not self.fitted_on_these:
             fingerprint = Fingerprint()
-            for batch in predictions.without_repeats().batches():
-                fingerprint.add(batch)
+            for part in engine.run(fingerprint_of, predictions.without_repeats()):
+                fingerprint.absorb(part)
             if str(fingerprint) == self.policy.evidence.get("fingerprint"):
                 self.fingerprint = fingerprint
 
@@ -324,43 +347,62 @@ class Outcome:
 
 
 def apply_policy(
-    policy: Policy, predictions: Predictions, path: Path, *, spreadsheet_safe: bool = False, progress: Progress = silent
+    policy: Policy,
+    predictions: Predictions,
+    path: Path,
+    *,
+    spreadsheet_safe: bool = False,
+    progress: Progress = silent,
+    engine: PassEngine = LOCAL,
 ) -> Outcome:
     """Decide about every sample, a batch at a time, and write the decisions aside, then rename.
 
-    ``spreadsheet_safe`` is whether text in ``.csv`` must not begin like a formula.
+    ``spreadsheet_safe`` is whether text in ``.csv`` must not begin like a formula. The engine's tasks decide; here the
+    rows are written as they come, in order.
     """
     policy.check(predictions)
     outcome, suffix = Outcome(policy), path.suffix.lower()
     if policy.kind == "segmentation" and suffix != ".npz":
         raise ValueError(f"{path}: decisions about pixels are arrays, written as .npz")
     with written_aside(path) as aside:
-        batches = track(predictions.batches(), "deciding", len(predictions), progress, size=len)
+        results = engine.run(partial(decide_piece, policy=policy), predictions, "deciding", progress)
+        batches = _without_outcomes(results, outcome)
         if suffix == ".npz":
-            parts = list(_decide_batches(outcome, batches))
+            parts = list(batches)
             columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
         else:
             names = policy.class_names or predictions.class_names
             quoted = spreadsheet_safe and suffix == ".csv"
-            _write_table(aside, suffix, names, _decide_batches(outcome, batches), quoted=quoted)
-    if outcome.labelled and predictions.repeats:
-        outcome.recognise_first_rows(predictions)
+            _write_table(aside, suffix, names, batches, quoted=quoted)
+    if outcome.labelled:
+        outcome.repeats = engine.count_repeats(predictions)
+    if outcome.repeats:
+        outcome.recognise_first_rows(predictions, engine)
     return outcome
 
 
-def _decide_batches(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[str, Array]]:
-    """The columns to write of each batch; without ids, rows are numbered."""
-    start = 0
-    for batch in batches:
-        decisions, members = outcome.policy.decide_batch(batch), None
-        if outcome.policy.sets is not None:
-            members = outcome.policy.predict_sets(batch, start=start)
+def decide_piece(piece: Piece, policy: Policy) -> Iterator[dict[str, Array] | Outcome]:
+    """The columns to write of each batch, and at last what the policy did; without ids, rows are numbered."""
+    outcome = Outcome(policy)
+    for start, batch in piece.batches():
+        decisions, members = policy.decide_batch(batch), None
+        if policy.sets is not None:
+            members = policy.predict_sets(batch, start=start)
         outcome.add(batch, decisions, members)
         ids = np.arange(start, start + len(batch)) if batch.ids is None else np.asarray(batch.ids)
         columns = {"id": ids, "label": decisions.labels, "confidence": decisions.confidence, "accept": decisions.accept}
         yield columns if members is None else columns | {"set": members}
-        start += len(batch)
+    yield outcome
+
+
+def _without_outcomes(results: Iterable[dict[str, Array] | Outcome], total: Outcome) -> Iterator[dict[str, Array]]:
+    """The columns of the batches; what the policy did is added up."""
+    for result in results:
+        if isinstance(result, Outcome):
+            total.absorb(result)
+        else:
+            yield result
 
 
 def _write_table(

@@ -634,7 +634,9 @@ def _accuracy(reading: Reading, known: Columns, columns: Mapping[str, Array], un
         arrays[name] = pa.array(list(rows.astype(np.float64))) if rows.ndim == 2 else pa.array(rows)
     facts = {"positive": reading.positive or None}
     try:
-        store = from_frame(pa.table(arrays), check_options(roles, None, facts, unlabelled=unlabelled))
+        # Without hints about hints: where columns are lacking, that would go on for hours.
+        options = check_options(roles, None, facts, unlabelled=unlabelled)
+        store = from_frame(pa.table(arrays), options, has_hints=False)
     except (ValueError, pa.ArrowException):
         return None
     if "correct" in store.names:

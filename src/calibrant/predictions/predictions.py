@@ -129,7 +129,7 @@ class Predictions:
             ids: ``[N]`` whole numbers or text.
             groups: name to ``[N]`` whole numbers or text.
             objectness: ``[N]`` in 0..1.
-            weight: ``[N]`` importance weights, finite and at least 0, not all 0; one per image or sequence.
+            weight: ``[N]`` importance weights, from 0 to 1e100, not all 0; one per image or sequence.
             class_names: one name per class.
             positive: which of two classes is the positive one, where convention does not say (1 of 0 and 1, True of
                 False and True, 1 of -1 and 1).

@@ -26,6 +26,7 @@ from calibrant.predictions.schema import GROUP, SPLIT, SPLIT_WORDS, UNITS
 from calibrant.predictions.stores import GRAIN, FileStore, MemoryStore, Store
 
 if TYPE_CHECKING:
+    from calibrant.predictions.passes import PassEngine
     from calibrant.predictions.predictions import Predictions
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -169,16 +170,16 @@ def first_rows(store: Store) -> Bools | None:
     return mask
 
 
-def resolve_repeats(predictions: Predictions, repeats: str | None) -> Predictions:
+def resolve_repeats(predictions: Predictions, repeats: str | None, engine: PassEngine | None = None) -> Predictions:
     """Predictions for work that takes samples to be independent: repeated ids are refused, or ``repeats`` says how.
 
-    With ``"first"`` the first row of each id is kept.
+    With ``"first"`` the first row of each id is kept. The ids are compared by the engine, if one is given.
     """
     if repeats not in (None, "first"):
         raise ValueError(f"repeats must be 'first' or not be given, got {shorten(repr(repeats))}")
     if repeats == "first":
         return predictions.without_repeats()
-    number = predictions.repeats
+    number = predictions.repeats if engine is None else engine.count_repeats(predictions)
     if number:
         words = repeat_words(number, len(predictions), predictions.kind)
         unit = UNITS[predictions.kind][0]

@@ -12,16 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrant.base.checks import listing, shorten
 from calibrant.base.parquet import column_chunks
 from calibrant.predictions.files import READ, check_expansion, file_errors, open_first, suffix_of
-from calibrant.predictions.formats import text
 from calibrant.predictions.formats.tables import is_text
-from calibrant.predictions.schema import ColumnMap, Naming, OpenOptions
+from calibrant.predictions.formats.text import CsvFile, read_objects
 
 ROWS = 4096  # that are read at once
 LEAST_ROW = 16  # bytes that a value takes, at least, once it is read
@@ -45,22 +43,16 @@ def read_text_columns(path: str | Path, columns: Sequence[Sequence[str]]) -> Ite
 
 
 def _read_csv(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list[Texts]]:
-    with open_first(path) as (file, handle):
-        header, dialect, length = text.read_header(handle, path, file.stamp.size)
-    names = [_find(path, [name.strip() for name in header], aliases) for aliases in columns]
-    # A reader of predictions with these columns, of which only the text is asked.
-    matched = ColumnMap("confidence", {"confidence": names[0]}, Naming())
-    matched, schema = matched.with_schema(np.dtype(np.float64), (1,), {}, OpenOptions(), str(path))
-    block = max(1 << 18, min(text.LONGEST_LINE, 8 * length))
-    reader = text.CsvReader(file, matched, schema, header, dialect, block)
-    for batch in reader._batches(dict.fromkeys(names, pa.string())):
+    table = CsvFile.open(path)
+    names = [_find(path, table.names, aliases) for aliases in columns]
+    for batch in table.batches(dict.fromkeys(names, pa.string())):
         yield [[text or None for text in batch.column(name).to_pylist()] for name in names]
 
 
 def _read_jsonl(path: Path, columns: Sequence[Sequence[str]]) -> Iterator[list[Texts]]:
     with open_first(path) as (file, _):
         pass
-    lines = text.read_objects(file)
+    lines = read_objects(file)
     first = next(lines, None)
     if first is None:
         raise ValueError(f"{path}: no line holds an object")

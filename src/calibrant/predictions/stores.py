@@ -371,20 +371,25 @@ def _group_columns(groups: Any) -> dict[str, Any]:
 
 def find_remarks(store: Store) -> tuple[str, ...]:
     """What a reader should know about valid values, one sentence each: what is odd, and what was taken for weights."""
-    schema = store.schema
-    blocks = (block[schema.holds] for block in store.blocks(schema.rows(BLOCK), [schema.holds]))
-    oddity = schema.data.find_oddity(blocks, schema.positive)
-    return (*([oddity] if oddity else []), *_describe_weights(store))
-
-
-def _describe_weights(store: Store) -> tuple[str, ...]:
-    """What was taken for weights, in a pass over that column: a person's weight in kilograms is none."""
     if WEIGHT not in store.names:
-        return ()
+        return find_oddities(store)
     low, high = np.inf, -np.inf
     for block in store.blocks(GRAIN, [WEIGHT]):
         low, high = min(low, block[WEIGHT].min()), max(high, block[WEIGHT].max())
+    return *find_oddities(store), describe_weights(store.title(WEIGHT), low, high)
+
+
+def find_oddities(store: Store) -> tuple[str, ...]:
+    """What is odd about valid values, one sentence each."""
+    schema = store.schema
+    blocks = (block[schema.holds] for block in store.blocks(schema.rows(BLOCK), [schema.holds]))
+    oddity = schema.data.find_oddity(blocks, schema.positive)
+    return (oddity,) if oddity else ()
+
+
+def describe_weights(title: str, low: float, high: float) -> str:
+    """What was taken for weights, and between which numbers they lie: a person's weight in kilograms is none."""
     return (
-        f"Column {shorten(store.title(WEIGHT))}: importance weights from {low:.4g} to {high:.4g}; if they are "
-        f"something else, {NO_WEIGHT} leaves them out.",
+        f"Column {shorten(title)}: importance weights from {low:.4g} to {high:.4g}; if they are something else, "
+        f"{NO_WEIGHT} leaves them out."
     )

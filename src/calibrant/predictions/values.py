@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from calibrant.base.arrays import Array, as_text, map_levels
-from calibrant.base.checks import did_you_mean, listing, shorten
+from calibrant.base.checks import HEAVIEST, did_you_mean, listing, shorten
 from calibrant.predictions.data import SINGLE_LABEL, check_share
 from calibrant.predictions.locations import Location, no_value, row_blocks, value_error
 from calibrant.predictions.schema import GROUP, IGNORED, WEIGHT, Schema, number_of
@@ -97,9 +97,9 @@ def _check_weight(title: str, array: Array, shape: tuple[int, ...], location: Lo
     if array.shape != shape or array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise _shape_error(title, "numbers, importance weights", array, shape, location)
     for start, block in row_blocks(array):
-        odd = ~(np.isfinite(block) & (block >= 0))
+        odd = ~((block >= 0) & (block <= np.float64(HEAVIEST)))
         if odd.any():
-            text = f"{title} must be importance weights, finite and at least 0"
+            text = f"{title} must be importance weights, finite, at least 0 and at most {HEAVIEST:g}"
             raise value_error(text, block, odd, location, start=start)
     return array.astype(np.float64, copy=False)
 

@@ -406,6 +406,13 @@ class SetCounts:
             self.class_covered += np.bincount(labels[covered], minlength=self.num_classes)
             self.abstained_covered += int((covered & ~accept).sum())
 
+    def absorb(self, other: SetCounts) -> None:
+        """Add the counts of other samples."""
+        self.labelled &= other.labelled
+        self.abstained_covered += other.abstained_covered
+        for name in ("sizes", "abstained", "class_samples", "class_covered"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def check(self) -> None:
         """Raise unless the counts can be true together."""
         if int(self.class_samples.sum()) != self.samples:

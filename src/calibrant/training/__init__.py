@@ -20,7 +20,16 @@ from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, differences, load, load_method, replace_settings
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, prepare_run, unwrap
-from calibrant.training.run_folder import DETECTIONS, FAILED, MODEL, RESULT, InUseError, RunFolder, environment
+from calibrant.training.run_folder import (
+    ABSTENTION,
+    DETECTIONS,
+    FAILED,
+    MODEL,
+    RESULT,
+    InUseError,
+    RunFolder,
+    environment,
+)
 from calibrant.training.settings import REPAIRS, TUNED_FOR, MethodSettings, ModelSettings, Repair, Resources, SetName
 
 __all__ = [

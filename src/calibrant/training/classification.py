@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch, Batches, Dataset, learn_vectors, normalised, read_glove, sample_generator
 from calibrant.models import evaluation_mode, physical_memory
+from calibrant.predictions import Predictions
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.datasets import DataSets, evaluation_pipeline
 from calibrant.training.distributed import gather_rows
 from calibrant.training.prediction import (
+    ClassLogits,
     DatasetTally,
     check_logits_fit,
     forward,
@@ -22,10 +24,11 @@ from calibrant.training.prediction import (
     logits_by_batch,
     object_numbers,
     predict_dataset,
+    predictor,
 )
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import DivergedError, EventLog, MicroBatch, Run, Task, dtype_of, make_model, unwrap
-from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
+from calibrant.training.run_folder import ABSTENTION, MODEL_FACTS, PREDICTIONS, RunFolder
 
 # Random stream of mixing and blanking; samples have streams from 0 on, their order has -1.
 _MIXING = -2
@@ -73,11 +76,12 @@ class Classification(Task):
                 f"{needed / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f} GB"
             )
         logits = _empty_logits(run, inputs)
-        classes = len(run.pipeline.dataset.classes)
-        if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
+        classes, more = len(run.pipeline.dataset.classes), run.loss.extra_logits
+        if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes + more:
+            words = f"{classes} classes and {more} more" if more else f"{classes} classes"
             raise ValueError(
                 f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
-                f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
+                f"logits of {words} are needed, [{len(inputs)}, {classes + more}, ...]"
             )
         with torch.no_grad():
             run.loss(logits, labels_at(target, logits), ids=batch.indices)
@@ -127,8 +131,9 @@ class Classification(Task):
                           world=run.fabric.world_size)  # fmt: skip
         tally = DatasetTally(val, run.fabric.device, exclude=run.recipe.data.exclude, shared=True)
         loader = pipeline.loader(batches, settings.workers)
+        model = predictor(unwrap(run.model), run.recipe, len(val.classes))
         batches_with_logits = logits_by_batch(
-            unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
+            model, loader, *run.recipe.data.normalisation, run.fabric.device,
             interpolate=run.recipe.data.interpolate,
         )  # fmt: skip
         observed: list[Tensor] = []
@@ -146,12 +151,21 @@ class Classification(Task):
 
     def evaluate(self, run: Run, sets: DataSets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
         """Write the predictions of every set, and the model's input and classes."""
-        model, device, numbers = unwrap(run.model), run.fabric.device, {}
+        model = predictor(unwrap(run.model), run.recipe, len(sets.train.classes))
+        device, numbers = run.fabric.device, {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
             tally = DatasetTally(dataset, device, exclude=run.recipe.data.exclude)
+            abstaining = model if isinstance(model, ClassLogits) and dataset.masks is None else None
+            if abstaining is not None:
+                abstaining.reserved = []
             predictions = predict_dataset(run.recipe, model, dataset, device, tally=tally)
             predictions.save(folder / f"{name}{PREDICTIONS}")
+            if abstaining is not None and abstaining.reserved:
+                correct = np.asarray(predictions.logits).argmax(1) == np.asarray(predictions.labels)
+                kept = 1 - torch.cat(abstaining.reserved).numpy()
+                trust = Predictions.from_confidence(kept, correct, ids=np.asarray(predictions.ids))
+                trust.save(folder / f"{name}{ABSTENTION}")
             numbers[name] = tally.compute() | object_numbers(predictions)
             event_log("predicted", {"set": name, **numbers[name]})
         inputs = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs

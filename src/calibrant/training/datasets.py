@@ -23,6 +23,7 @@ from calibrant.data import (
     read,
     resample,
     single_object,
+    with_wrong_labels,
 )
 from calibrant.training.components import make_colouring, make_steps
 from calibrant.training.recipe import Recipe
@@ -86,6 +87,8 @@ def load_sets(recipe: Recipe, path: str | None = None) -> DataSets:
         train = single_object(train) if "train" in settings.variant_of else train
         test = single_object(test) if "test" in settings.variant_of else test
         val = single_object(val) if val is not None and "val" in settings.variant_of else val
+    if (noise := settings.label_noise) is not None:
+        train = with_wrong_labels(train, noise.rate, kind=noise.kind, seed=noise.seed)
     sets = DataSets(train, val, test, also, left_out)
     return sets if settings.text is None else _encode_sets(sets, settings.text)
 

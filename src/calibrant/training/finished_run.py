@@ -29,7 +29,7 @@ from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.datasets import DataSets, choose_set, evaluation_pipeline, have_same_data, index_of, load_sets
 from calibrant.training.distributed import make_fabric
-from calibrant.training.prediction import memory_errors, predict_dataset
+from calibrant.training.prediction import memory_errors, predict_dataset, predictor
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import make_model
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
@@ -212,6 +212,7 @@ def open_run(
     dataset = choose_set(recipe, sets, data, split, layout)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     checkpoints.restore_network(model, file)
+    model = predictor(model, recipe, len(sets.train.classes))
     device = make_fabric(recipe, accelerator, 1, 1).device
     return OpenedRun(recipe, model.to(device), dataset, device, sets)
 
@@ -244,7 +245,7 @@ def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Modu
     facts = run_folder.model_facts()
     model = make_model(recipe, len(facts.classes), facts.vocabulary_size, trust_code=trust_code, filled=True)
     checkpoints.restore_network(model, _existing_file(run_folder, MODEL, "the run is not finished"))
-    model = model.float()
+    model = predictor(model, recipe, len(facts.classes)).float()
     if facts.images:
         mean, std = recipe.data.normalisation
         if facts.input_shape[0] != len(mean):
@@ -342,6 +343,8 @@ def last_epoch(folder: str | Path, *, data: str | None = None) -> LastEpoch:
     if train.masks is not None:
         raise ValueError(f"{run_folder.path}: the last epoch is read of data with one class per sample, not of masks")
     loss = recipe.build_loss(train.ignore_index)
+    if loss.extra_logits:
+        raise ValueError(f"{run_folder.path}: the last epoch is read of losses with one logit for each class")
     parts, plain = checkpoints.load(
         path, {checkpoints.LOSS: loss.state_dict()}, longest=checkpoints.longest_memory(train)
     )

@@ -247,6 +247,38 @@ def _draw_pixels(
         yield rows.cpu().numpy(), flat.numpy()[positions], (image << 32) + positions
 
 
+class ClassLogits(nn.Module):
+    """A model without the logit of abstaining, which follows those of the classes.
+
+    Attributes:
+        reserved: the probability of abstaining of every sample predicted so far, ``[n, ...]`` for each batch, where it
+            is to be kept; else None.
+
+    Example:
+        >>> model = ClassLogits(nn.Identity(), 3)
+        >>> model(torch.tensor([[2.0, 1.0, 0.0, 5.0]]))
+        tensor([[2., 1., 0.]])
+    """
+
+    def __init__(self, model: nn.Module, classes: int):
+        super().__init__()
+        self.model, self.classes = model, classes
+        self.reserved: list[Tensor] | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits of the classes ``[N, C, ...]``."""
+        output = self.model(inputs)
+        logits: Tensor = output["out"] if isinstance(output, dict) else output
+        if self.reserved is not None:
+            self.reserved.append(logits.double().softmax(1)[:, self.classes].cpu())
+        return logits[:, : self.classes]
+
+
+def predictor(model: nn.Module, recipe: Recipe, classes: int) -> nn.Module:
+    """The network of a recipe as it predicts: with one logit for each class."""
+    return ClassLogits(model, classes) if recipe.build_loss().extra_logits else model
+
+
 def forward(model: Callable[[Tensor], Any], inputs: Tensor, name: str, *, is_first: bool) -> Tensor:
     """The logits that a model gives for a batch: as a tensor, or as "out" of torchvision's segmentation models.
 

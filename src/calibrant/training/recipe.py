@@ -141,7 +141,7 @@ class Recipe(Settings):
         plain["data"].pop("path")
         plain["data"].pop("pixels")
         # Recipes written before these settings existed keep their keys.
-        for name, usual in (("exclude", None), ("interpolate", True), ("train_count", None)):
+        for name, usual in (("exclude", None), ("interpolate", True), ("train_count", None), ("label_noise", None)):
             if plain["data"][name] == usual:
                 plain["data"].pop(name)
         if self.detection is None:  # likewise

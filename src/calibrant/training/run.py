@@ -208,7 +208,7 @@ def make_model(
     trust_code: bool = False,
     filled: bool = False,
 ) -> nn.Module:
-    """The network of a recipe, from its seed or its weights.
+    """The network of a recipe, from its seed or its weights, with all the logits that its loss takes.
 
     With ``filled`` it will be filled from a checkpoint: initial weights are neither read nor downloaded. ``vectors``
     are initial word vectors, for texts.
@@ -226,7 +226,8 @@ def make_model(
         name, value = ("pretrained", False) if recipe.model.name.startswith(TIMM) else ("backbone_weights", None)
         if name in options and ":" not in recipe.model.name:
             options[name] = value
-    model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem, weights=weights,
+    outputs = classes + recipe.build_loss().extra_logits
+    model = build(recipe.model.name, num_classes=outputs, stem=recipe.model.stem, weights=weights,
                   head=recipe.model.head, seed=recipe.seed, trust_code=trust_code, **options)  # fmt: skip
     if recipe.training.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

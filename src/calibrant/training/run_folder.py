@@ -51,8 +51,9 @@ LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.
 #: Metrics that every set of a finished run has.
 ALWAYS = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
 ALWAYS_DETECTED = ("ap", "ap50", "ar100")
-#: File endings, after the name of a set, of its predictions and of its detections.
-PREDICTIONS, DETECTIONS = ".npz", "-detections.json"
+#: File endings, after the name of a set, of its predictions, of their trust by the output for abstaining, and of its
+#: detections.
+PREDICTIONS, ABSTENTION, DETECTIONS = ".npz", "-abstention.npz", "-detections.json"
 
 _HOLDER = "process "  # how the text of a lock begins
 _LONGEST_LINE = 2**20

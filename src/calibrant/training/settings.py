@@ -70,6 +70,14 @@ class HoldOut(Settings):
         return self
 
 
+class LabelNoise(Settings):
+    """Wrong labels for a share of the training samples: any other class (symmetric), or the next one (pair)."""
+
+    rate: Share
+    kind: Literal["symmetric", "pair"] = "symmetric"
+    seed: Seed = 0
+
+
 class TextSettings(Settings):
     """How texts become rows of ``length`` token ids.
 
@@ -140,6 +148,8 @@ class DataSettings(Settings):
         hold_out: Split the validation set off ``train`` or ``test``.
         train_count: Train on this many samples, drawn from what ``hold_out`` leaves of the training split; on all if
             left out.
+        label_noise: Wrong labels for a share of the training samples: ``{rate = 0.4, kind = "pair", seed = 0}``. What
+            ``hold_out`` takes off, and every other set, keeps its labels.
         resample: Merge train and test and draw them anew for every seed (LR).
         variant: ``"single-object"``: one sample per annotated object.
         variant_of: The splits that ``variant`` applies to.
@@ -171,6 +181,7 @@ class DataSettings(Settings):
     test_share: Part | None = None
     hold_out: HoldOut | None = None
     train_count: Count | None = None
+    label_noise: LabelNoise | None = None
     resample: Flag = False
     variant: Literal["single-object"] | None = None
     variant_of: tuple[Role, ...] = ("train",)

@@ -120,15 +120,15 @@ class FrameReader(TableReader):
         yield from self.table.select(columns).to_batches(max_chunksize=rows)
 
 
-def from_frame(frame: Any, options: OpenOptions) -> MemoryStore:
-    """The predictions of a frame, in memory; see `Predictions.from_frame`."""
+def from_frame(frame: Any, options: OpenOptions, *, has_hints: bool = True) -> MemoryStore:
+    """The predictions of a frame, in memory; see `Predictions.from_frame`. Errors may do without hints."""
     table = _as_table(frame)
     with file_errors(FRAME):
 
         def peek(names: Sequence[str]) -> dict[str, Array]:
             return sample_columns(table.select(names))
 
-        matched = match_columns(table.schema.names, options, FRAME, table=True, peek=peek)
+        matched = match_columns(table.schema.names, options, FRAME, table=True, peek=peek if has_hints else None)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
         matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), {}, options, FRAME)

@@ -121,81 +121,65 @@ class Dialect(NamedTuple):
     decimal_point: str = "."
 
 
-class CsvReader(Reader):
-    """A CSV file of which only the header line has been read; ``block`` is the number of bytes to read at a time."""
+@dataclass(frozen=True)
+class CsvFile:
+    """A CSV file of which the header line has been read; ``block`` is the number of bytes to read at a time."""
 
-    def __init__(
-        self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], dialect: Dialect, block: int
-    ):
-        super().__init__(file.path, columns, schema, None)
-        self.file, self.dialect, self.block = file, dialect, block
-        self.header = [name.strip() for name in header]
-        self.raw = dict(zip(self.header, header, strict=True))
-        self.types: dict[str, Any] = {}
-        self.labels: LabelValues | None = None  # the different ones, once collected
+    file: DataFile
+    header: list[str]
+    dialect: Dialect
+    block: int
 
-    def rows(self) -> int:
-        """The number of samples, counted."""
-        self._survey()
-        return self.count or 0
+    @classmethod
+    def open(cls, path: Path) -> CsvFile:
+        """Read the header line."""
+        with open_first(path) as (file, handle):
+            header, dialect, length = _read_header(handle, path, file.stamp.size)
+        # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
+        return cls(file, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self.file.path
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, without spaces around their names."""
+        return [name.strip() for name in self.header]
+
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
+        with self.file.opened() as handle:
+            text = io.TextIOWrapper(decompress(handle, self.path), "utf-8-sig", errors="replace", newline="")
+            rows = csv.reader(_first_lines(text), delimiter=self.dialect.delimiter)
+            end, header = 0, True
+            for row in rows:
+                start, end = end + 1, rows.line_num
+                if row and not header:
+                    yield start, row
+                header = header and not row
 
     def name_row(self, row: int) -> str:
         """The line of the file that a row starts in, as an editor counts it; for errors, so it never raises."""
         try:
-            line, _ = next(itertools.islice(_read_lines(self.file, self.dialect), row, None))
+            line, _ = next(itertools.islice(self.lines(), row, None))
             return f"line {line}"
         except (StopIteration, *BROKEN):
             return count_row(row)
 
-    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
-        """Runs of rows as arrays."""
-        with file_errors(self.path):
-            if any(map(_is_whole_or_text, names)) or ("correct" in names and self.columns.compared):
-                self._survey()
-            if "labels" in names and "labels" not in self.types:
-                self.types["labels"] = self._first_label_type()
-            types, defaults = {}, {"correct": pa.string(), SPLIT: pa.string()}
-            for name in names:
-                for column in self.columns.sources(name):
-                    types[column] = self.types.get(name) or defaults.get(name, pa.float64())
-            row = 0
-            for batch in self._batches(types):
-                if batch.num_rows:
-                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, self.name_row))
-                row += batch.num_rows
-            if not row:
-                raise ValueError(f"{self.path}: no rows after the header line")
+    def sample(self, wanted: Sequence[str]) -> dict[str, Array]:
+        """The first values of columns."""
+        names = self.names
+        lines = itertools.islice(self.lines(), rows_to_peek(len(names)))
+        rows = [row for _, row in lines if len(row) == len(names)]
+        fields = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+        return {name: _parse_fields(fields[name], self.dialect) for name in wanted if name in fields}
 
-    def _first_label_type(self) -> Any:
-        """What the labels of the first block are."""
-        column = self.columns.sources("labels")[0]
-        batches = self._batches({column: pa.string()})
-        batch = next(batches, None)
-        batches.close()
-        if batch is None or _all_match(batch.column(column), WHOLE):
-            return pa.int64()
-        return pa.float64() if _all_match(batch.column(column), WHOLE_FLOAT) else pa.string()
-
-    def needs_labels(self) -> bool:
-        """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
-        mixed = self.naming.codes is not None and None in self.naming.codes
-        return "labels" in self.names and (self.columns.one_column or len(self.naming.spellings) > 1 or mixed)
-
-    def label_values(self) -> LabelValues:
-        """The different labels, numbers if all are whole numbers."""
-        self._survey(labels=True)
-        assert self.labels is not None
-        return self.labels
-
-    def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Use a decoder for the labels from now on; numbers are then read as numbers."""
-        super().set_decoder(replace(decoder, numeric=False))
-        if self.labels is not None:
-            kind = pa.int64() if decoder.numeric else pa.string()
-            self.types["labels"] = pa.float64() if self.labels.numbers else kind
-
-    def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
-        raw = {self.raw[column]: kind for column, kind in types.items()}
+    def batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
+        """Record batches of some columns, each of a type of Arrow."""
+        raw_names = dict(zip(self.names, self.header, strict=True))
+        raw = {raw_names[column]: kind for column, kind in types.items()}
         delimiter, point = self.dialect
         read = pacsv.ReadOptions(block_size=self.block)
         parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
@@ -210,7 +194,7 @@ class CsvReader(Reader):
                     for batch in reader:
                         rows += batch.num_rows
                         if is_gzip(self.path):  # a field has a character and a mark, at least
-                            check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
+                            check_expansion(f"{self.path}: the file", 2 * rows * len(self.names), self.file.stamp.size)
                         yield batch.rename_columns(list(types))
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 if "straddl" in str(error):
@@ -219,13 +203,13 @@ class CsvReader(Reader):
 
     def _explain(self, error: pa.ArrowException, types: dict[str, Any]) -> Exception:
         """The error of Arrow's reader with the line that it is about, if that is not too far away."""
-        index = {name: i for i, name in enumerate(self.header)}
+        index = {name: i for i, name in enumerate(self.names)}
         line = 1
         if "UTF8" in str(error):
             return ValueError(f"{self.path}: {NOT_UTF8}")
         try:
-            for line, row in _read_lines(self.file, self.dialect):
-                fields, expected = len(row), len(self.header)
+            for line, row in self.lines():
+                fields, expected = len(row), len(self.names)
                 if fields != expected:
                     at_end = fields == expected + 1 and not row[-1]
                     hint = f" (does every line end in {self.dialect.delimiter!r}?)" if at_end else ""
@@ -247,104 +231,8 @@ class CsvReader(Reader):
             return is_whole(text) is not None
         return kind == pa.string() or _is_number(text.replace(self.dialect.decimal_point, ".")) is not None
 
-    def _survey(self, *, labels: bool = False) -> None:
-        """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
-        if self.count is not None and not (labels and self.labels is None):
-            return
-        names = {name: self.columns.sources(name)[0] for name in self.names if _is_whole_or_text(name)}
-        compared = self.columns.compared
-        label = self.columns.sources("labels")[:1] if labels else []
-        surveys = {column: _Survey() for column in [*names.values(), *compared]}
-        values, count = LabelValues(), 0
-        for batch in self._batches(dict.fromkeys([*surveys, *label] or self.header[:1], pa.string())):
-            count += batch.num_rows
-            for column, survey in surveys.items():
-                survey.add(batch.column(column), numbers=column in compared)
-            for column in label:
-                values.add(distinct_values(batch, column, f"{self.path}: "))
-        if "" in values.texts:
-            index, lines = self.header.index(label[0]), _read_lines(self.file, self.dialect)
-            at = next((f"line {line}" for line, row in lines if not row[index]), "some line")
-            raise ValueError(f"{self.path}: {no_value(self.columns.title('labels'), at)}")
-        if not count:
-            raise ValueError(f"{self.path}: no rows after the header line")
-        class_names = set[str]().union(*self.naming.spellings)
-        if values.texts and not values.texts <= class_names and all(map(_is_whole_float, values.texts)):
-            values = LabelValues({int(float(text)) for text in values.texts})
-        self.count, self.labels = count, values if labels else self.labels
-        self.types |= {name: pa.int64() if surveys[column].all_whole else pa.string() for name, column in names.items()}
-        if compared:
-            self.types["correct"] = _compared_type(surveys[compared[0]], surveys[compared[1]], self.path)
-            self.types[PREDICTED] = self.types[ACTUAL] = self.types["correct"]
 
-
-@dataclass
-class _Survey:
-    """What the values of a column of text are, over all batches."""
-
-    all_whole: bool = True
-    all_numbers: bool = True
-    any_numbers: bool = False
-
-    def add(self, column: Any, *, numbers: bool) -> None:
-        """Take a batch into account; ``numbers`` also checks for numbers of any kind, which takes longer."""
-        self.all_whole = self.all_whole and _all_match(column, WHOLE)
-        if numbers:
-            matches = pc.match_substring_regex(column, NUMBERS)
-            self.all_numbers = self.all_numbers and bool(pc.all(matches, min_count=0).as_py())
-            self.any_numbers = self.any_numbers or bool(pc.any(matches, min_count=0).as_py())
-
-
-def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
-    """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
-    for side, opposite, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
-        if side.all_numbers and not opposite.any_numbers:
-            raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
-    if predicted.all_whole and labels.all_whole:
-        return pa.int64()
-    return pa.float64() if predicted.all_numbers and labels.all_numbers else pa.string()
-
-
-def _is_whole_or_text(name: str) -> bool:
-    """Whether a column may be whole numbers or text, which only all rows can tell."""
-    return name in ("ids", PREDICTED, ACTUAL) or name.startswith(GROUP)
-
-
-def _all_match(column: Any, expression: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(column, expression), min_count=0).as_py())
-
-
-def open_csv(path: Path, options: OpenOptions) -> CsvReader:
-    """Read the header line and find our columns."""
-    with open_first(path) as (file, handle):
-        header, dialect, length = read_header(handle, path, file.stamp.size)
-    names = [name.strip() for name in header]
-
-    def peek(wanted: Sequence[str]) -> dict[str, Array]:
-        lines = itertools.islice(_read_lines(file, dialect), rows_to_peek(len(names)))
-        rows = [row for _, row in lines if len(row) == len(names)]
-        fields = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-        return {name: _parse_fields(fields[name], dialect) for name in wanted if name in fields}
-
-    columns = match_columns(names, options, str(path), table=True, peek=peek)
-    shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
-    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
-    # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
-    return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
-
-
-def _parse_fields(texts: Sequence[str], dialect: Dialect) -> Array:
-    """The fields of a column as numbers if all that are not empty are some, else as text."""
-    stripped = [text.strip().replace(dialect.decimal_point, ".") for text in texts]
-    if not any(stripped) or not all(_is_number(text) for text in stripped if text):
-        return np.array([text[:LONGEST_SAMPLE] for text in texts])
-    is_int = all(is_whole(text) for text in stripped if text)
-    sample = as_sample([(int(text) if is_int else float(text)) if text else None for text in stripped])
-    assert sample is not None
-    return sample
-
-
-def read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
+def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
     """The names in the header line, how the file is written, and the length of that line in bytes."""
     if is_gzip(path):
         _check_start(handle, f"{path}: the file", size)
@@ -397,19 +285,6 @@ def _check_start(handle: IO[bytes], name: str, size: int) -> None:
         check_expansion(name, count, min(size, SAMPLE))
 
 
-def _read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
-    with file.opened() as handle:
-        text = io.TextIOWrapper(decompress(handle, file.path), "utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(_first_lines(text), delimiter=dialect.delimiter)
-        end, header = 0, True
-        for row in rows:
-            start, end = end + 1, rows.line_num
-            if row and not header:
-                yield start, row
-            header = header and not row
-
-
 def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
     remaining = SEARCHED
@@ -417,6 +292,17 @@ def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
         remaining -= len(line)
         if remaining > 0:
             yield line
+
+
+def _parse_fields(texts: Sequence[str], dialect: Dialect) -> Array:
+    """The fields of a column as numbers if all that are not empty are some, else as text."""
+    stripped = [text.strip().replace(dialect.decimal_point, ".") for text in texts]
+    if not any(stripped) or not all(_is_number(text) for text in stripped if text):
+        return np.array([text[:LONGEST_SAMPLE] for text in texts])
+    is_int = all(is_whole(text) for text in stripped if text)
+    sample = as_sample([(int(text) if is_int else float(text)) if text else None for text in stripped])
+    assert sample is not None
+    return sample
 
 
 def _field_error(column: str, kind: Any, text: str, location: str, file: DataFile) -> ValueError:
@@ -428,6 +314,147 @@ def _field_error(column: str, kind: Any, text: str, location: str, file: DataFil
     if kind == pa.float64() and _is_decimal_comma(text):
         location += " (a decimal comma? write 0.5, or separate columns by semicolons)"
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{location}")
+
+
+class CsvReader(Reader):
+    """Predictions in a CSV file, whose types are seen when they are needed."""
+
+    def __init__(self, table: CsvFile, columns: ColumnMap, schema: Schema):
+        super().__init__(table.path, columns, schema, None)
+        self.table = table
+        self.types: dict[str, Any] = {}
+        self.labels: LabelValues | None = None  # the different ones, once collected
+
+    def name_row(self, row: int) -> str:
+        """The line of the file that a row starts in."""
+        return self.table.name_row(row)
+
+    def rows(self) -> int:
+        """The number of samples, counted."""
+        self._survey()
+        return self.count or 0
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """Runs of rows as arrays."""
+        with file_errors(self.path):
+            if any(map(_is_whole_or_text, names)) or ("correct" in names and self.columns.compared):
+                self._survey()
+            if "labels" in names and "labels" not in self.types:
+                self.types["labels"] = self._first_label_type()
+            types, defaults = {}, {"correct": pa.string(), SPLIT: pa.string()}
+            for name in names:
+                for column in self.columns.sources(name):
+                    types[column] = self.types.get(name) or defaults.get(name, pa.float64())
+            row = 0
+            for batch in self.table.batches(types):
+                if batch.num_rows:
+                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, self.name_row))
+                row += batch.num_rows
+            if not row:
+                raise ValueError(f"{self.path}: no rows after the header line")
+
+    def _first_label_type(self) -> Any:
+        """What the labels of the first block are."""
+        column = self.columns.sources("labels")[0]
+        batches = self.table.batches({column: pa.string()})
+        batch = next(batches, None)
+        batches.close()
+        if batch is None or _all_match(batch.column(column), WHOLE):
+            return pa.int64()
+        return pa.float64() if _all_match(batch.column(column), WHOLE_FLOAT) else pa.string()
+
+    def needs_labels(self) -> bool:
+        """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
+        mixed = self.naming.codes is not None and None in self.naming.codes
+        return "labels" in self.names and (self.columns.one_column or len(self.naming.spellings) > 1 or mixed)
+
+    def label_values(self) -> LabelValues:
+        """The different labels, numbers if all are whole numbers."""
+        self._survey(labels=True)
+        assert self.labels is not None
+        return self.labels
+
+    def set_decoder(self, decoder: LabelDecoder) -> None:
+        """Use a decoder for the labels from now on; numbers are then read as numbers."""
+        super().set_decoder(replace(decoder, numeric=False))
+        if self.labels is not None:
+            kind = pa.int64() if decoder.numeric else pa.string()
+            self.types["labels"] = pa.float64() if self.labels.numbers else kind
+
+    def _survey(self, *, labels: bool = False) -> None:
+        """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
+        if self.count is not None and not (labels and self.labels is None):
+            return
+        names = {name: self.columns.sources(name)[0] for name in self.names if _is_whole_or_text(name)}
+        compared = self.columns.compared
+        label = self.columns.sources("labels")[:1] if labels else []
+        surveys = {column: _Survey() for column in [*names.values(), *compared]}
+        values, count = LabelValues(), 0
+        for batch in self.table.batches(dict.fromkeys([*surveys, *label] or self.table.names[:1], pa.string())):
+            count += batch.num_rows
+            for column, survey in surveys.items():
+                survey.add(batch.column(column), numbers=column in compared)
+            for column in label:
+                values.add(distinct_values(batch, column, f"{self.path}: "))
+        if "" in values.texts:
+            index = self.table.names.index(label[0])
+            at = next((f"line {line}" for line, row in self.table.lines() if not row[index]), "some line")
+            raise ValueError(f"{self.path}: {no_value(self.columns.title('labels'), at)}")
+        if not count:
+            raise ValueError(f"{self.path}: no rows after the header line")
+        class_names = set[str]().union(*self.naming.spellings)
+        if values.texts and not values.texts <= class_names and all(map(_is_whole_float, values.texts)):
+            values = LabelValues({int(float(text)) for text in values.texts})
+        self.count, self.labels = count, values if labels else self.labels
+        self.types |= {name: pa.int64() if surveys[column].all_whole else pa.string() for name, column in names.items()}
+        if compared:
+            self.types["correct"] = _compared_type(surveys[compared[0]], surveys[compared[1]], self.path)
+            self.types[PREDICTED] = self.types[ACTUAL] = self.types["correct"]
+
+
+@dataclass
+class _Survey:
+    """What the values of a column of text are, over all batches."""
+
+    all_whole: bool = True
+    all_numbers: bool = True
+    any_numbers: bool = False
+
+    def add(self, column: Any, *, numbers: bool) -> None:
+        """Take a batch into account; ``numbers`` also checks for numbers of any kind, which takes longer."""
+        self.all_whole = self.all_whole and _all_match(column, WHOLE)
+        if numbers:
+            matches = pc.match_substring_regex(column, NUMBERS)
+            self.all_numbers = self.all_numbers and bool(pc.all(matches, min_count=0).as_py())
+            self.any_numbers = self.any_numbers or bool(pc.any(matches, min_count=0).as_py())
+
+
+def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
+    """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
+    for side, opposite, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
+        if side.all_numbers and not opposite.any_numbers:
+            raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
+    if predicted.all_whole and labels.all_whole:
+        return pa.int64()
+    return pa.float64() if predicted.all_numbers and labels.all_numbers else pa.string()
+
+
+def _is_whole_or_text(name: str) -> bool:
+    """Whether a column may be whole numbers or text, which only all rows can tell."""
+    return name in ("ids", PREDICTED, ACTUAL) or name.startswith(GROUP)
+
+
+def _all_match(column: Any, expression: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(column, expression), min_count=0).as_py())
+
+
+def open_csv(path: Path, options: OpenOptions) -> CsvReader:
+    """Read the header line and find our columns."""
+    table = CsvFile.open(path)
+    columns = match_columns(table.names, options, str(path), table=True, peek=table.sample)
+    shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, {}, options, str(path))
+    return CsvReader(table, columns, schema)
 
 
 def save_csv(store: Store, path: Path, *, spreadsheet_safe: bool = False) -> None:

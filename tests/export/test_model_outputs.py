@@ -1,4 +1,4 @@
-"""A policy fitted on logits meets no probabilities, and the other way round: by the graph, or by the values."""
+"""Logits and label of a model are known by type and shape, or asked for; logits are told from probabilities."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
-from calibrant.export.logits_tensor import one_column_hint
+from calibrant.export.model_outputs import one_column_hint
 from calibrant.posthoc import TemperatureScaling
 from calibrant.posthoc.scores import Score
 from tests.helpers.errors import facts
@@ -278,13 +278,53 @@ def test_the_output_is_named_where_several_could_be(tmp_path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["first"]), helper.make_node("Neg", ["first"], ["second"])]
     model = build(nodes, [("first", T.FLOAT, ["N", C]), ("second", T.FLOAT, ["N", C])])
     policy = make_policy()
-    with pytest.raises(ValueError, match=facts("first (FLOAT [N, 5])", "second")):
+    with pytest.raises(ValueError, match=facts("first (FLOAT [N, 5])", "second (FLOAT [N, 5])", "--tensor")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
     with pytest.raises(ValueError, match=facts("'secnd'", "'second'")):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="secnd")
     assert not list(tmp_path.iterdir())
     export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="second")
     agree(run(tmp_path / "m.onnx", x=X), policy, -alone(linear(), {"x": X}))
+
+
+def with_whole_numbers(**more):
+    """Logits in reverse beside outputs of whole numbers ``[N]``: the position of the smallest, and others."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["right"]),
+        helper.make_node("Neg", ["right"], ["z"]),
+        helper.make_node("ArgMax", ["z"], ["length"], axis=1, keepdims=0),
+        helper.make_node("ArgMin", ["z"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Shape", ["x"], ["shape"]),
+    ]
+    outputs = [("z", T.FLOAT, ["N", C]), *((name, T.INT64, dims) for name, dims in more.items())]
+    return build(nodes, outputs)
+
+
+def test_the_only_output_of_whole_numbers_is_the_label_whatever_it_is_called(tmp_path):
+    done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=with_whole_numbers(length=["N"], shape=[2, 3]))
+    assert [(check.against, check.differing) for check in done.checks[1:]] == [("label output", 0)]
+    wrong = with_whole_numbers(label=["N", 1])
+    wrong.graph.node[3].attribute[1].i = 1
+    with pytest.raises(ValueError, match=facts("34 of 34 rows", "(label)")):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=wrong)
+    done = export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=wrong, labels="none")
+    assert [check.against for check in done.checks] == ["policy"]
+    assert any("order of the classes" in text for text in done.not_checked)
+
+
+def test_the_label_is_asked_for_where_several_outputs_could_be(tmp_path):
+    model = with_whole_numbers(label=["N"], length=["N"])
+    with pytest.raises(ValueError, match=facts("label (INT64 [N])", "length (INT64 [N])", "--labels", "none")):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)
+    with pytest.raises(ValueError, match=facts("'lenght'", "'length'")):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model, labels="lenght")
+    with pytest.raises(ValueError, match=facts("34 of 34 rows", "(label)")):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model, labels="label")
+    assert not list(tmp_path.iterdir())
+    done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model, labels="length")
+    assert [check.against for check in done.checks] == ["policy", "label output"]
+    done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model, labels="none")
+    assert [check.against for check in done.checks] == ["policy"]
 
 
 def test_outputs_that_do_not_fit_are_refused(tmp_path):
