@@ -85,6 +85,26 @@ def test_every_fit_prints_its_price(call):
     assert f"{precision.part:,} of {precision.total:,}" in " ".join(out.split())
 
 
+@pytest.mark.parametrize(
+    ("asked", "former"),
+    [
+        (["recall[b] >= 90%"], "--promise recall=b:0.9"),
+        (
+            ["precision[b] >= 0.9", "--promise", "precision[c] >= 0.8"],
+            "--promise precision=b:0.9 --promise precision=c:0.8",
+        ),
+        (["expected-risk <= 0.1"], "--promise expected-risk:0.1"),
+        (["risk <= 10%", "--by-class"], "--target-risk 0.1 --by-class"),
+        (["cost <= 0.3", "--costs", "costs.csv"], "--costs costs.csv --target-cost 0.3"),
+    ],
+)
+def test_a_promise_is_written_as_a_requirement(call, asked, former):
+    """As of `calibrant check`; the spelling of before asks for the same."""
+    assert call("fit val.npz -o asked.json -q --promise", *asked)[0] == 0
+    assert call(f"fit val.npz -o former.json -q {former}")[0] == 0
+    assert Policy.load("asked.json").document == Policy.load("former.json").document
+
+
 def test_what_could_be_promised_is_the_next_command_of_an_audit(call):
     document = json.loads(call("audit new.npz --policy silent.json --replicates 20 -o none --json")[1])
     menu = Policy.load("silent.json").threshold.menu

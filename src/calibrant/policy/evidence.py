@@ -47,7 +47,7 @@ class Fingerprint:
 
     def add(self, batch: Predictions) -> None:
         """Take in a batch."""
-        values = getattr(batch, batch.holds)
+        values = batch.data.values
         first = np.ascontiguousarray(values[:, 0] if values.ndim > 1 else values, dtype=np.float32)
         rows = first.view(np.uint32).reshape(-1).astype(np.uint64)
         if batch.labels is not None:
@@ -295,7 +295,7 @@ class FitNotes:
         """Take in a whole batch, whatever its samples are for."""
         self.fingerprint.add(batch)
         if self._is_zero.any():
-            values = np.asarray(getattr(batch, batch.holds))
+            values = np.asarray(batch.data.values)
             self._is_zero &= ~values.any((0, *range(2, values.ndim)))
         labels = batch.labels.reshape(-1)
         if batch.ignore_index is not None:

@@ -145,29 +145,24 @@ def read_promise(promise: Promise | str | float | Sequence[Promise | str] | None
     target_cost, costs = shortcuts.get("target_cost"), dict[str, Any]()
     if shortcuts.get("costs") is not None:
         costs = {"costs": shortcuts["costs"], "abstain_cost": shortcuts.get("abstain_cost")}
+    for name, value in (("target_cost", target_cost), ("abstain_cost", shortcuts.get("abstain_cost"))):
+        if value is not None and not costs:
+            raise ValueError(f"{name} goes with a cost matrix: give costs")
     if isinstance(promise, int | float | np.number):
         if risk is not None:
             raise ValueError(f"two risks are asked for, {promise} and {risk}: give one of them")
         risk, promise = promise, None
-    for name, value in (("target_cost", target_cost), ("abstain_cost", shortcuts.get("abstain_cost"))):
-        if value is not None and not costs:
-            raise ValueError(f"{name} goes with a cost matrix: give costs")
-    names = [
-        name
-        for name, is_given in (("promise", promise is not None), ("by_class", by_class), ("costs", costs))
-        if is_given
-    ]
-    is_written_cost = names == ["promise", "costs"] and isinstance(promise, str) and target_cost is None
-    if len(names) > 1 and not is_written_cost:
-        raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
-    if promise is None and costs:
+    if (promise is not None and target_cost is not None) or (by_class and costs):
+        raise ValueError(f"{'by_class' if by_class else 'promise'} and costs are different promises: give one of them")
+    if promise is not None:
+        asked = parse_promises(promise, **costs, **({"by_class": True} if by_class else {}))
+    elif costs:
         if target_cost is None:
             raise ValueError("costs need target_cost, the mean cost of answers allowed")
-        promise = Cost(target_cost, **costs)
-    if promise is None:
+        asked = Cost(target_cost, **costs)
+    else:
         is_of_coverage = shortcuts.get("target_coverage") is not None and not by_class
         return Risk(0.05 if risk is None and not is_of_coverage else risk, by_class=by_class)
-    asked = parse_promises(promise, **costs)
     if risk is not None:
         raise ValueError(f"target_risk does not go with {asked.title}: it says itself what is promised")
     return asked
@@ -413,7 +408,7 @@ def score_piece(
         notes.add_batch(batch)
         chose_nothing = draw_uniform(request.seed, start, len(batch)) >= share
         rows = np.arange(len(batch)) if tests_all else np.flatnonzero(chose_nothing)
-        values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
+        values, labels = batch.data.values[rows], batch.labels[rows]
         names = group_names(batch, request.group, rows)
         offset = 0
         for part in cache_chunks(values) if len(rows) else ():

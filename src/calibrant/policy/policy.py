@@ -236,7 +236,7 @@ class Policy(Entries):
 
     def decide_batch(self, batch: Predictions) -> Decisions[Any]:
         """The decisions about a batch of predictions that were checked."""
-        return decide(self, getattr(batch, batch.holds), None if self.group is None else batch.groups[self.group])
+        return decide(self, batch.data.values, None if self.group is None else batch.groups[self.group])
 
     def predict_sets(self, logits: Any, *, start: int = 0) -> Any:
         """The prediction set of each sample: a mask ``[N, C]`` that is true for its members.
@@ -260,7 +260,7 @@ class Policy(Entries):
         self.check(logits)
         parts = []
         for batch in logits.batches():
-            parts.append(predict_sets(self, getattr(batch, batch.holds), start))
+            parts.append(predict_sets(self, batch.data.values, start))
             start += len(batch)
         return np.concatenate(parts)
 

@@ -139,7 +139,7 @@ def count_sets_of(piece: Piece, policy: Policy, seed: int, share: float) -> Iter
     for start, batch in piece.batches():
         rows = np.flatnonzero(draw_uniform(seed, start, len(batch)) >= share)
         if len(rows):
-            values, names = getattr(batch, batch.holds), None if policy.group is None else batch.groups[policy.group]
+            values, names = batch.data.values, None if policy.group is None else batch.groups[policy.group]
             members: Bools = predict_sets(policy, values, start)
             accept = decide(policy, values, names).accept
             counts.add(members[rows], accept[rows], batch.labels[rows], batch.ignore_index)

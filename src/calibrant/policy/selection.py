@@ -112,7 +112,7 @@ class ChoiceCollection:
             self.digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < self.limit)
         if len(rows):
-            values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
+            values, labels = batch.data.values[rows], batch.labels[rows]
             samples = ChoiceRows(values, labels, rows + start, draw[rows], group_names(batch, self.group, rows))
             self.parts.append(_counted_positions(samples, batch.ignore_index))
             self.most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))

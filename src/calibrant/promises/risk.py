@@ -60,6 +60,12 @@ class Risk(Promise):
     def __init__(self, target: float | None = 0.05, *, by_class: bool = False, **entries: Any) -> None:
         super().__init__(target_risk=target, by_class=by_class, **entries)
 
+    @classmethod
+    def read(cls, label: str | None, value: float, **more: Any) -> Promise:
+        """The risk that a person wrote, of all answers or those of every class."""
+        by_class = more.pop("by_class", False)
+        return super().read(label, value, **more) if more else cls(value, by_class=by_class)
+
     @property
     def title(self) -> str:
         """What it is called in errors."""

@@ -30,7 +30,7 @@ def parse_promises(texts: str | Promise | Sequence[str | Promise], **more: Any) 
 
     Args:
         texts: what is asked for.
-        more: what a written promise needs besides: the costs of a cost.
+        more: what a written promise needs besides: the costs of a cost, or that a risk is of every class.
 
     Example:
         >>> parse_promises("precision[dog] >= 95%").shares[0].share
@@ -39,6 +39,9 @@ def parse_promises(texts: str | Promise | Sequence[str | Promise], **more: Any) 
         0.05
     """
     entries = list(texts) if isinstance(texts, list | tuple) else [texts]
+    made = [entry for entry in entries if isinstance(entry, Promise)]
+    if made and more:
+        raise ValueError(f"{next(iter(more))} does not go with {made[0].title}, which is made already")
     promises = [entry if isinstance(entry, Promise) else parse_promise(entry, **more) for entry in entries]
     if not promises:
         raise ValueError(f"promise must be {_examples()}, got nothing")
