@@ -51,7 +51,8 @@ from calibrant.losses.numerics import Target, cross_entropy, nll, softmax, subtr
     use="The model is to abstain: it learns itself, by one logit more, what it would rather not answer.",
     avoid=(
         "Probabilities are needed, or networks with one logit for each class; or many classes are hard to tell apart "
-        "at first: it may then reserve everything, which pretraining prevents."
+        "at first: it may then reserve everything, which pretraining prevents. Labels are soft or mixed, which it does "
+        "not take."
     ),
     hyper={
         "payoff": "larger: a bet pays more, so that less is reserved; between 1 and the number of classes",
