@@ -21,7 +21,7 @@ package.
 
 - sketch: a `ConfidenceSketch` is made, updated with all data and computed, which gives every metric of the tables
   except class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst
-  errors and a sample. Numbers in bold exceed a target: {limits} floors.
+  errors and a sample. Numbers in bold exceed a target (in floors: {limits}).
 - The exact functions take confidence and correctness; top_label computes these from logits. Intervals rest on
   {replicates} bootstrap replicates, for every metric at once.
 - "Its bound" is what the sketch states about its cells alone; confidences from float32 logits carry a rounding error of
@@ -55,7 +55,7 @@ def metrics_part(results: dict[str, Any]) -> str:
         also=', and "trained", where most confidences are near 1' if trained else "",
         rounds=settings["rounds"],
         replicates=settings["replicates"],
-        limits=", ".join(f"{limit:g} for {name}" for name, limit in results["targets"]["time by the floor"].items()),
+        limits=", ".join(f"{name} {limit:g}" for name, limit in results["targets"]["time by the floor"].items()),
         machine=machine(results["environment"]),
     )
     parts = [head, *(_section(data) for data in results["data"])]
