@@ -67,6 +67,7 @@ def test_what_cannot_be_drawn_is_one_sentence(refuse, runs, monkeypatch, words, 
     assert re.search(facts(*told.split()), refuse("cam", *words))
 
 
-def test_a_missing_package_is_one_sentence_with_its_extra(refuse, runs, monkeypatch):
+def test_a_missing_package_is_one_sentence_with_its_extra(refuse, runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # other tests write into the project's folder meanwhile
     monkeypatch.setattr(extras, "_is_installed", lambda package: package != "pytorch_grad_cam")
     assert re.search(facts("grad-cam", "calibrant[cam]"), refuse("cam", runs / "a" / "run"))
